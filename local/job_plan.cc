@@ -124,10 +124,10 @@ JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hard
       std::ranges::find(learns, "published versions", &MemoryItem::name)->bytes / 2;
   const int64_t received = version * (spec.has_eval() ? 3 : 2);
   JobPlan plan;
-  plan.trainer = {"trainer", With(program, learns)};
+  plan.trainer = {"trainer", With(program, learns), SnapshotBytes(learner)};
   plan.rollout = {"rollout",
                   With(With(program, {{"received versions", received, Place::kHost}}), generates)};
-  plan.local = {"local", With(plan.trainer.memory, generates)};
+  plan.local = {"local", With(plan.trainer.memory, generates), plan.trainer.checkpoint_copy_bytes};
   if (spec.has_eval()) plan.local.memory.push_back({"evaluated version", version, Place::kHost});
   if (hardware == nullptr) return plan;
   plan.trainer.tokens_per_second = TrainerTokensPerSecond(setup, learner, batch, *hardware);

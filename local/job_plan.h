@@ -29,6 +29,8 @@ absl::StatusOr<Hardware> ParseHardware(const std::string& text);
 struct ProcessPlan {
   std::string process;  // "trainer", "rollout", "local"
   MemoryPlan memory;
+  // Of the copy from which a checkpoint is written where memory allows; not part of `memory`.
+  int64_t checkpoint_copy_bytes = 0;
   // Upper bounds that the hardware sets; 0 without hardware.
   double tokens_per_second = 0;
   int64_t devices = 0;  // fewest that hold it; a trainer's share its state

@@ -34,7 +34,9 @@ nlohmann::ordered_json ToJson(const ProcessPlan& plan, bool has_hardware) {
   for (const MemoryItem& item : plan.memory) {
     items.push_back({{"name", item.name}, {"bytes", item.bytes}});
   }
-  nlohmann::ordered_json json = {{"bytes", TotalBytes(plan.memory)}, {"items", std::move(items)}};
+  nlohmann::ordered_json json = {{"bytes", TotalBytes(plan.memory)},
+                                 {"checkpoint_copy_bytes", plan.checkpoint_copy_bytes},
+                                 {"items", std::move(items)}};
   if (has_hardware && plan.process != "local") {
     json["tokens_per_second"] = plan.tokens_per_second;
     json["devices"] = plan.devices > 0 ? nlohmann::ordered_json(plan.devices) : nullptr;
@@ -51,6 +53,10 @@ void PrintText(const JobPlan& plan, const std::optional<Hardware>& hardware) {
     table.AddRow({process->process, "total", Mebibytes(TotalBytes(process->memory))});
   }
   std::printf("%s", table.Format().c_str());
+  std::printf(
+      "Checkpoints are written from a copy, for which the trainer takes%s MiB more where it "
+      "can.\n",
+      Mebibytes(plan.trainer.checkpoint_copy_bytes).c_str());
   if (!hardware.has_value()) return;
   std::printf("\n%s:\n", hardware->name.c_str());
   for (const ProcessPlan* process : {&plan.trainer, &plan.rollout}) {

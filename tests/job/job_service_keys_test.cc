@@ -168,7 +168,7 @@ TEST(ServiceKeys, AreExplained) {
   EXPECT_THAT(*ExplainKey("reward.components.mine.address"),
               HasSubstr("  applies with: type grpc\n"));
   EXPECT_THAT(*ExplainKey("environment.options"), HasSubstr("  type: map of name to text\n"));
-  EXPECT_THAT(*ExplainKey("weight_sync.timeout_ms"), HasSubstr("  default: 30000\n"));
+  EXPECT_THAT(*ExplainKey("weight_sync.timeout_ms"), HasSubstr("50 MB/s"));
 }
 
 }  // namespace

@@ -107,8 +107,12 @@ MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const std::vector<Pa
   return plan;
 }
 
+int64_t SnapshotBytes(const PolicyLearnerOptions& options) {
+  return 3 * kFloat * MakeParameterLayout(options.model).num_elements;
+}
+
 SnapshotDecision DecideSnapshot(const PolicyLearnerOptions& options) {
-  const int64_t copy = 3 * kFloat * MakeParameterLayout(options.model).num_elements;
+  const int64_t copy = SnapshotBytes(options);
   const int64_t activations =
       options.max_tokens_per_microbatch *
       ActivationBytesPerToken(options.model, options.bf16, options.activation_checkpointing);

@@ -22,6 +22,9 @@ int64_t TokensAtOnce(const PolicyLearnerOptions& options, const std::vector<Pack
 // version (weights/weight_publisher.h). Pure.
 MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const std::vector<PackTree>& batch);
 
+// The size of a snapshot of the learner's state.
+int64_t SnapshotBytes(const PolicyLearnerOptions& options);
+
 // Whether a snapshot of the learner's state is a copy. Otherwise the next update of the weights
 // waits until the snapshot is written.
 struct SnapshotDecision {

@@ -234,10 +234,11 @@ absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() co
     const at::NoGradGuard no_grad;
     auto snapshot = std::make_shared<LearnerState>();
     const SnapshotDecision decision = DecideSnapshot(state_->options);
-    FRESHET_LOG(Info) << "event=snapshot copies=" << decision.copies
-                      << " reason=" << LogQuoted(decision.reason);
     const bool copies = decision.copies;
-    if (!copies) snapshot->loan = state_->Lend();
+    if (!copies) {
+      FRESHET_LOG(Info) << "event=snapshot_lent reason=" << LogQuoted(decision.reason);
+      snapshot->loan = state_->Lend();
+    }
     for (const ParameterEntry& entry : state_->layout.entries) {
       snapshot->model.push_back(
           Part(entry.name, state_->masters, entry.offset, entry.shape, copies));
