@@ -5,7 +5,6 @@
 #include <cstring>
 #include <exception>
 #include <functional>
-#include <optional>
 #include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -15,6 +14,7 @@
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "collective/chunks.h"
 
 namespace freshet {
 namespace {
@@ -28,6 +28,10 @@ constexpr absl::Duration kGrace = absl::Seconds(1);
 std::chrono::milliseconds Milliseconds(absl::Duration time) {
   return std::chrono::milliseconds(absl::ToInt64Milliseconds(time) + 1);
 }
+
+// Held while an operation starts: c10d's flight recorder, one for all groups of the process, adds
+// to a map without a lock.
+Mutex starts;
 
 // Gloo tells its errors apart by their texts only.
 absl::Status GlooError(const std::string& text) {
@@ -63,19 +67,17 @@ class GlooCommunicator final : public Communicator {
     if (size() == 1) return error();
     return InChunks(
         data.size(), timeout,
-        [&](Chunk& chunk, absl::Duration left) {
-          chunk.staging = Bytes(chunk.size);
-          if (rank() == root)
-            std::memcpy(Data(chunk.staging), data.data() + chunk.first, chunk.size);
+        [&](const Chunk& chunk, at::Tensor& staging, absl::Duration left) {
+          staging = Bytes(chunk.size);
+          if (rank() == root) std::memcpy(Data(staging), data.data() + chunk.first, chunk.size);
           c10d::BroadcastOptions options;
           options.rootRank = root;
           options.timeout = Milliseconds(left);
-          std::vector<at::Tensor> tensors = {chunk.staging};
+          std::vector<at::Tensor> tensors = {staging};
           return group_->broadcast(tensors, options);
         },
-        [&](const Chunk& chunk) {
-          if (rank() != root)
-            std::memcpy(data.data() + chunk.first, Data(chunk.staging), chunk.size);
+        [&](const Chunk& chunk, const at::Tensor& staging) {
+          if (rank() != root) std::memcpy(data.data() + chunk.first, Data(staging), chunk.size);
         });
   }
 
@@ -84,16 +86,16 @@ class GlooCommunicator final : public Communicator {
     const std::span<std::byte> bytes = std::as_writable_bytes(data);
     return InChunks(
         bytes.size(), timeout,
-        [&](Chunk& chunk, absl::Duration left) {
-          chunk.staging = Floats(chunk.size);
-          std::memcpy(Data(chunk.staging), bytes.data() + chunk.first, chunk.size);
+        [&](const Chunk& chunk, at::Tensor& staging, absl::Duration left) {
+          staging = Floats(chunk.size);
+          std::memcpy(Data(staging), bytes.data() + chunk.first, chunk.size);
           c10d::AllreduceOptions options;
           options.timeout = Milliseconds(left);
-          std::vector<at::Tensor> tensors = {chunk.staging};
+          std::vector<at::Tensor> tensors = {staging};
           return group_->allreduce(tensors, options);
         },
-        [&](const Chunk& chunk) {
-          std::memcpy(bytes.data() + chunk.first, Data(chunk.staging), chunk.size);
+        [&](const Chunk& chunk, const at::Tensor& staging) {
+          std::memcpy(bytes.data() + chunk.first, Data(staging), chunk.size);
         });
   }
 
@@ -106,24 +108,24 @@ class GlooCommunicator final : public Communicator {
     if (ranks == 1) return Copy(from, to);
     return InChunks(
         to.size(), timeout,
-        [&](Chunk& chunk, absl::Duration left) {
+        [&](const Chunk& chunk, at::Tensor& staging, absl::Duration left) {
           at::Tensor mine = Floats(ranks * chunk.size);
           for (size_t r = 0; r < ranks; ++r) {
             std::memcpy(Data(mine) + r * chunk.size, from.data() + r * to.size() + chunk.first,
                         chunk.size);
           }
           // c10d's reduce-scatter over Gloo is an all-reduce, which sends twice as much.
-          chunk.staging = Floats(ranks * chunk.size);
+          staging = Floats(ranks * chunk.size);
           c10d::AllToAllOptions options;
           options.timeout = Milliseconds(left);
           std::vector<int64_t> equal;
-          return group_->alltoall_base(chunk.staging, mine, equal, equal, options);
+          return group_->alltoall_base(staging, mine, equal, equal, options);
         },
-        [&](const Chunk& chunk) {
+        [&](const Chunk& chunk, const at::Tensor& staging) {
           const auto size = static_cast<int64_t>(chunk.size / sizeof(float));
-          at::Tensor sum = chunk.staging.narrow(0, 0, size);
+          at::Tensor sum = staging.narrow(0, 0, size);
           for (int64_t r = 1; r < static_cast<int64_t>(ranks); ++r) {
-            sum.add_(chunk.staging.narrow(0, r * size, size));
+            sum.add_(staging.narrow(0, r * size, size));
           }
           std::memcpy(to.data() + chunk.first, Data(sum), chunk.size);
         });
@@ -136,18 +138,18 @@ class GlooCommunicator final : public Communicator {
     if (ranks == 1) return Copy(own, all);
     return InChunks(
         own.size(), timeout,
-        [&](Chunk& chunk, absl::Duration left) {
+        [&](const Chunk& chunk, at::Tensor& staging, absl::Duration left) {
           at::Tensor mine = Bytes(chunk.size);
           std::memcpy(Data(mine), own.data() + chunk.first, chunk.size);
-          chunk.staging = Bytes(ranks * chunk.size);
+          staging = Bytes(ranks * chunk.size);
           c10d::AllgatherOptions options;
           options.timeout = Milliseconds(left);
-          return group_->_allgather_base(chunk.staging, mine, options);
+          return group_->_allgather_base(staging, mine, options);
         },
-        [&](const Chunk& chunk) {
+        [&](const Chunk& chunk, const at::Tensor& staging) {
           for (size_t r = 0; r < ranks; ++r) {
-            std::memcpy(all.data() + r * own.size() + chunk.first,
-                        Data(chunk.staging) + r * chunk.size, chunk.size);
+            std::memcpy(all.data() + r * own.size() + chunk.first, Data(staging) + r * chunk.size,
+                        chunk.size);
           }
         });
   }
@@ -169,11 +171,9 @@ class GlooCommunicator final : public Communicator {
   }
 
  private:
-  // Part of an operation. Gloo works on `staging`, which it keeps alive, so that an operation that
+  // A chunk's operation. Gloo works on `staging`, which it keeps alive, so that an operation that
   // is given up does not touch the caller's memory afterwards.
-  struct Chunk {
-    size_t first = 0;
-    size_t size = 0;
+  struct Operation {
     at::Tensor staging;
     c10::intrusive_ptr<c10d::Work> work;
     c10::intrusive_ptr<c10::ivalue::Future> result;
@@ -201,32 +201,34 @@ class GlooCommunicator final : public Communicator {
     return absl::OkStatus();
   }
 
-  // Runs an operation in chunks, two of them at a time.
   absl::Status InChunks(
       size_t bytes, absl::Duration timeout,
-      const std::function<c10::intrusive_ptr<c10d::Work>(Chunk&, absl::Duration left)>& start,
-      const std::function<void(const Chunk&)>& finish) {
+      const std::function<c10::intrusive_ptr<c10d::Work>(const Chunk&, at::Tensor& staging,
+                                                         absl::Duration left)>& start,
+      const std::function<void(const Chunk&, const at::Tensor& staging)>& finish) {
     const absl::Time deadline = SystemClock::Get().Now() + timeout;
-    std::optional<Chunk> previous;
-    for (size_t first = 0; first < bytes || previous.has_value(); first += kChunkBytes) {
-      FRESHET_RETURN_IF_ERROR(error());
-      std::optional<Chunk> next;
-      if (first < bytes) {
-        next = Chunk{first, std::min(kChunkBytes, bytes - first), {}, {}, {}};
-        try {
-          next->work = start(*next, deadline - SystemClock::Get().Now() + kGrace);
-        } catch (const std::exception& error) {
-          return Fail(GlooError(error.what()));
-        }
-        next->result = Watch(next->work);
-      }
-      if (previous.has_value()) {
-        FRESHET_RETURN_IF_ERROR(Await(*previous->result, deadline));
-        finish(*previous);
-      }
-      previous = std::move(next);
-    }
-    return absl::OkStatus();
+    Operation operations[2];
+    return TwoAtATime(
+        bytes, kChunkBytes,
+        [&](const Chunk& chunk) -> absl::Status {
+          FRESHET_RETURN_IF_ERROR(error());
+          Operation& next = operations[chunk.slot];
+          try {
+            const absl::Duration left = deadline - SystemClock::Get().Now() + kGrace;
+            const MutexLock lock(starts);
+            next.work = start(chunk, next.staging, left);
+          } catch (const std::exception& error) {
+            return Fail(GlooError(error.what()));
+          }
+          next.result = Watch(next.work);
+          return absl::OkStatus();
+        },
+        [&](const Chunk& chunk) -> absl::Status {
+          const Operation& operation = operations[chunk.slot];
+          FRESHET_RETURN_IF_ERROR(Await(*operation.result, deadline));
+          finish(chunk, operation.staging);
+          return absl::OkStatus();
+        });
   }
 
   c10::intrusive_ptr<c10::ivalue::Future> Watch(const c10::intrusive_ptr<c10d::Work>& work) {

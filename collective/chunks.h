@@ -1,0 +1,37 @@
+#ifndef FRESHET_COLLECTIVE_CHUNKS_H_
+#define FRESHET_COLLECTIVE_CHUNKS_H_
+
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "base/status_macros.h"
+
+namespace freshet {
+
+// A part of an operation: bytes [first, first + size) of its data, in staging buffer `slot`.
+struct Chunk {
+  size_t slot = 0;  // 0 or 1
+  size_t first = 0;
+  size_t size = 0;
+};
+
+// Runs an operation on `bytes` in chunks of at most `most`, two of them at a time: starts a chunk,
+// then finishes the one before it. Stops at the first error.
+inline absl::Status TwoAtATime(size_t bytes, size_t most,
+                               absl::FunctionRef<absl::Status(const Chunk&)> start,
+                               absl::FunctionRef<absl::Status(const Chunk&)> finish) {
+  Chunk previous;
+  for (size_t first = 0; first < bytes; first += most) {
+    const Chunk next = {previous.slot ^ 1, first, std::min(most, bytes - first)};
+    FRESHET_RETURN_IF_ERROR(start(next));
+    if (first > 0) FRESHET_RETURN_IF_ERROR(finish(previous));
+    previous = next;
+  }
+  return bytes == 0 ? absl::OkStatus() : finish(previous);
+}
+
+}  // namespace freshet
+
+#endif  // FRESHET_COLLECTIVE_CHUNKS_H_

@@ -1,0 +1,313 @@
+#include "collective/nccl_communicator.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "collective/chunks.h"
+
+namespace freshet {
+namespace {
+
+constexpr size_t kChunkBytes = size_t{32} << 20;
+constexpr absl::Duration kPollPeriod = absl::Microseconds(200);
+constexpr unsigned int kNonBlockingStream = 1;  // does not wait for the default stream
+
+absl::Time Now() { return SystemClock::Get().Now(); }
+
+absl::Status NcclError(const NcclLibrary& library, const char* what, NcclResult result,
+                       NcclComm comm) {
+  const char* detail = library.last_error(comm);
+  return StatusOf(absl::StatusCode::kUnavailable, "NCCL: ", what, ": ",
+                  library.error_string(result), "; ", detail == nullptr ? "" : detail);
+}
+
+absl::Status CudaFailure(const NcclLibrary& library, const char* what, CudaError error) {
+  return StatusOf(absl::StatusCode::kUnavailable, "CUDA: ", what, ": ",
+                  library.cuda_error_string(error));
+}
+
+// Staging memory of a chunk on the GPU, and the stream that works on it.
+class Slot {
+ public:
+  explicit Slot(std::shared_ptr<const NcclLibrary> library) : library_(std::move(library)) {}
+  ~Slot() {
+    library_->free(data_);
+    if (stream_ != nullptr) library_->destroy_stream(stream_);
+  }
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+
+  absl::Status Open() {
+    const CudaError error = library_->create_stream(&stream_, kNonBlockingStream);
+    return error == kCudaSuccess ? absl::OkStatus()
+                                 : CudaFailure(*library_, "cudaStreamCreate", error);
+  }
+  // RESOURCE_EXHAUSTED: the GPU's memory is full.
+  absl::Status Reserve(size_t bytes) {
+    if (bytes <= capacity_) return absl::OkStatus();
+    library_->free(std::exchange(data_, nullptr));
+    capacity_ = 0;
+    if (library_->allocate(&data_, bytes) != kCudaSuccess) {
+      data_ = nullptr;
+      return ResourceExhausted("no ", bytes, " bytes of GPU memory to stage collective operations");
+    }
+    capacity_ = bytes;
+    return absl::OkStatus();
+  }
+
+  CudaStream stream() const { return stream_; }
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  const std::shared_ptr<const NcclLibrary> library_;
+  CudaStream stream_ = nullptr;
+  void* data_ = nullptr;
+  size_t capacity_ = 0;
+};
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(std::shared_ptr<const NcclLibrary> library, const NcclOptions& options)
+      : library_(std::move(library)), options_(options), slots_{Slot(library_), Slot(library_)} {}
+
+  // Communicators are always aborted: ncclCommDestroy may wait for the other ranks.
+  ~NcclCommunicator() override {
+    library_->set_device(options_.device);
+    const MutexLock lock(mu_);
+    if (comm_ != nullptr) library_->abort(comm_);
+  }
+
+  absl::Status Connect() {
+    if (const CudaError error = library_->set_device(options_.device); error != kCudaSuccess) {
+      return CudaFailure(*library_, "cudaSetDevice", error);
+    }
+    for (Slot& slot : slots_) FRESHET_RETURN_IF_ERROR(slot.Open());
+    const absl::Time deadline = Now() + options_.connect_timeout;
+    {
+      const MutexLock lock(mu_);
+      NcclConfig config;
+      const NcclResult result =
+          library_->init_rank(&comm_, options_.size, options_.id, options_.rank, &config);
+      if (result != kNcclSuccess && result != kNcclInProgress) {
+        return FailLocked(NcclError(*library_, "ncclCommInitRankConfig", result, comm_));
+      }
+    }
+    return AwaitReady(deadline);
+  }
+
+  int rank() const override { return options_.rank; }
+  int size() const override { return options_.size; }
+
+  absl::Status Broadcast(std::span<std::byte> data, int root, absl::Duration timeout) override {
+    if (root < 0 || root >= size()) return InvalidArgument("root ", root, " of ", size(), " ranks");
+    const Buffers whole = {data.data(), data.size(), 1, data.data(), data.size(), 1};
+    return Run(data.size(), timeout, whole,
+               [&](NcclComm comm, const Chunk& chunk, std::byte* at, std::byte*) {
+                 return library_->broadcast(at, at, chunk.size, kNcclBytes, root, comm,
+                                            slots_[chunk.slot].stream());
+               });
+  }
+
+  absl::Status AllReduce(std::span<float> data, absl::Duration timeout) override {
+    const std::span<std::byte> bytes = std::as_writable_bytes(data);
+    const Buffers whole = {bytes.data(), bytes.size(), 1, bytes.data(), bytes.size(), 1};
+    return Run(bytes.size(), timeout, whole,
+               [&](NcclComm comm, const Chunk& chunk, std::byte* at, std::byte*) {
+                 return library_->all_reduce(at, at, chunk.size / sizeof(float), kNcclFloat,
+                                             kNcclSum, comm, slots_[chunk.slot].stream());
+               });
+  }
+
+  absl::Status ReduceScatter(std::span<const float> data, std::span<float> own,
+                             absl::Duration timeout) override {
+    FRESHET_RETURN_IF_ERROR(CheckParts(data.size(), own.size()));
+    const size_t part = own.size_bytes();
+    const Buffers buffers = {std::as_bytes(data).data(),         part, Ranks(),
+                             std::as_writable_bytes(own).data(), part, 1};
+    return Run(part, timeout, buffers,
+               [&](NcclComm comm, const Chunk& chunk, std::byte* in, std::byte* out) {
+                 return library_->reduce_scatter(in, out, chunk.size / sizeof(float), kNcclFloat,
+                                                 kNcclSum, comm, slots_[chunk.slot].stream());
+               });
+  }
+
+  absl::Status AllGather(std::span<const std::byte> own, std::span<std::byte> all,
+                         absl::Duration timeout) override {
+    FRESHET_RETURN_IF_ERROR(CheckParts(all.size(), own.size()));
+    const Buffers buffers = {own.data(), own.size(), 1, all.data(), own.size(), Ranks()};
+    return Run(own.size(), timeout, buffers,
+               [&](NcclComm comm, const Chunk& chunk, std::byte* in, std::byte* out) {
+                 return library_->all_gather(in, out, chunk.size, kNcclBytes, comm,
+                                             slots_[chunk.slot].stream());
+               });
+  }
+
+  absl::Status Barrier(absl::Duration timeout) override {
+    float one = 1;
+    return AllReduce({&one, 1}, timeout);
+  }
+
+  // The thread that waits for an operation calls ncclCommAbort.
+  void Abort(const std::string& reason) override {
+    const MutexLock lock(mu_);
+    if (error_.ok()) error_ = absl::AbortedError(reason);
+    changed_.NotifyAll();
+  }
+
+  absl::Status error() override {
+    const MutexLock lock(mu_);
+    return CheckLocked().status();
+  }
+
+ private:
+  // Host memory of an operation: `in_parts` parts of `in_stride` bytes, of which every chunk takes
+  // the same range, and likewise for the results.
+  struct Buffers {
+    const std::byte* in;
+    size_t in_stride, in_parts;
+    std::byte* out;
+    size_t out_stride, out_parts;
+  };
+
+  size_t Ranks() const { return static_cast<size_t>(size()); }
+
+  absl::Status CheckParts(size_t all, size_t own) const {
+    if (all == own * Ranks()) return absl::OkStatus();
+    return InvalidArgument("collective: ", all, " elements are not ", size(), " parts of ", own);
+  }
+
+  template <typename Enqueue>
+  absl::Status Run(size_t bytes, absl::Duration timeout, const Buffers& host,
+                   const Enqueue& enqueue) {
+    FRESHET_RETURN_IF_ERROR(error());
+    if (const CudaError error = library_->set_device(options_.device); error != kCudaSuccess) {
+      return Fail(CudaFailure(*library_, "cudaSetDevice", error));
+    }
+    const absl::Time deadline = Now() + timeout;
+    const bool in_place = host.in == host.out;
+    const auto start = [&](const Chunk& chunk) -> absl::Status {
+      Slot& slot = slots_[chunk.slot];
+      const size_t parts = in_place ? host.in_parts : host.in_parts + host.out_parts;
+      const absl::Status reserved = slot.Reserve(parts * chunk.size);
+      if (!reserved.ok()) return Fail(reserved);
+      for (size_t part = 0; part < host.in_parts; ++part) {
+        FRESHET_RETURN_IF_ERROR(Copy(slot.data() + part * chunk.size,
+                                     host.in + part * host.in_stride + chunk.first, chunk.size,
+                                     kCudaToDevice, slot));
+      }
+      {
+        const MutexLock lock(mu_);
+        FRESHET_RETURN_IF_ERROR(CheckLocked().status());
+        const NcclResult result =
+            enqueue(comm_, chunk, slot.data(), slot.data() + host.in_parts * chunk.size);
+        if (result != kNcclSuccess && result != kNcclInProgress) {
+          return FailLocked(NcclError(*library_, "a collective operation", result, comm_));
+        }
+      }
+      return AwaitReady(deadline);
+    };
+    const auto finish = [&](const Chunk& chunk) -> absl::Status {
+      const Slot& slot = slots_[chunk.slot];
+      FRESHET_RETURN_IF_ERROR(AwaitStream(slot, deadline));
+      const std::byte* results = slot.data() + (in_place ? 0 : host.in_parts * chunk.size);
+      for (size_t part = 0; part < host.out_parts; ++part) {
+        FRESHET_RETURN_IF_ERROR(Copy(host.out + part * host.out_stride + chunk.first,
+                                     results + part * chunk.size, chunk.size, kCudaToHost, slot));
+      }
+      return AwaitStream(slot, deadline);
+    };
+    return TwoAtATime(bytes, kChunkBytes, start, finish);
+  }
+
+  absl::Status Copy(void* to, const void* from, size_t size, CudaCopy kind, const Slot& slot) {
+    const CudaError error = library_->copy(to, from, size, kind, slot.stream());
+    return error == kCudaSuccess ? absl::OkStatus()
+                                 : Fail(CudaFailure(*library_, "cudaMemcpyAsync", error));
+  }
+
+  // NCCL takes the next call only when it is done with the one before.
+  absl::Status AwaitReady(absl::Time deadline) {
+    return Await(deadline, [] { return true; });
+  }
+  // Until what was put into the slot's stream is done.
+  absl::Status AwaitStream(const Slot& slot, absl::Time deadline) {
+    absl::Status failed;
+    FRESHET_RETURN_IF_ERROR(Await(deadline, [&] {
+      const CudaError state = library_->query_stream(slot.stream());
+      if (state != kCudaSuccess && state != kCudaNotReady) {
+        failed = CudaFailure(*library_, "cudaStreamQuery", state);
+      }
+      return state != kCudaNotReady;
+    }));
+    return failed.ok() ? failed : Fail(failed);
+  }
+
+  template <typename Done>
+  absl::Status Await(absl::Time deadline, const Done& done) {
+    const MutexLock lock(mu_);
+    while (true) {
+      FRESHET_ASSIGN_OR_RETURN(const bool ready, CheckLocked());
+      if (ready && done()) return absl::OkStatus();
+      if (Now() >= deadline) {
+        return FailLocked(
+            absl::DeadlineExceededError("collective: not all ranks took part before the deadline"));
+      }
+      changed_.WaitFor(mu_, kPollPeriod);
+    }
+  }
+
+  // Whether NCCL can take the next call.
+  absl::StatusOr<bool> CheckLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (!error_.ok()) return FailLocked(error_);
+    NcclResult state = kNcclSuccess;
+    const NcclResult result = library_->get_async_error(comm_, &state);
+    if (result != kNcclSuccess) state = result;
+    if (state == kNcclSuccess || state == kNcclInProgress) return state == kNcclSuccess;
+    return FailLocked(NcclError(*library_, "the group has failed", state, comm_));
+  }
+
+  absl::Status Fail(const absl::Status& status) {
+    const MutexLock lock(mu_);
+    return FailLocked(status);
+  }
+  // Ends what NCCL does. The first error stays.
+  absl::Status FailLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (error_.ok()) error_ = status;
+    if (comm_ != nullptr) library_->abort(std::exchange(comm_, nullptr));
+    return error_;
+  }
+
+  const std::shared_ptr<const NcclLibrary> library_;
+  const NcclOptions options_;
+  Slot slots_[2];
+  Mutex mu_;  // also held during calls of NCCL, which do not block
+  CondVar changed_;
+  NcclComm comm_ ABSL_GUARDED_BY(mu_) = nullptr;
+  absl::Status error_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace
+
+absl::StatusOr<NcclUniqueId> MakeNcclUniqueId(const NcclLibrary& library) {
+  NcclUniqueId id;
+  const NcclResult result = library.get_unique_id(&id);
+  if (result == kNcclSuccess) return id;
+  return Internal(Message(NcclError(library, "ncclGetUniqueId", result, nullptr)));
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(
+    std::shared_ptr<const NcclLibrary> library, const NcclOptions& options) {
+  if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
+    return InvalidArgument("rank ", options.rank, " of ", options.size, " ranks");
+  }
+  auto communicator = std::make_unique<NcclCommunicator>(std::move(library), options);
+  FRESHET_RETURN_IF_ERROR(communicator->Connect());
+  return communicator;
+}
+
+}  // namespace freshet

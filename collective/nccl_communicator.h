@@ -1,0 +1,38 @@
+#ifndef FRESHET_COLLECTIVE_NCCL_COMMUNICATOR_H_
+#define FRESHET_COLLECTIVE_NCCL_COMMUNICATOR_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "collective/communicator.h"
+#include "collective/nccl_library.h"
+
+namespace freshet {
+
+// The secret by which the ranks of a group find each other: made by one of them, and given to the
+// others over a channel that only they can read. INTERNAL: NCCL's error.
+absl::StatusOr<NcclUniqueId> MakeNcclUniqueId(const NcclLibrary& library);
+
+struct NcclOptions {
+  int rank = 0;
+  int size = 1;
+  NcclUniqueId id;
+  int device = 0;  // CUDA's number of the GPU
+  absl::Duration connect_timeout = absl::Seconds(60);
+};
+
+// Connects to the other ranks with NCCL. Blocks until all have come. Communicators are
+// non-blocking: this thread asks NCCL for its progress, and ends it with ncclCommAbort at a
+// deadline, so that nothing hangs. Data in host memory goes through two buffers of 32 MiB in the
+// GPU's memory, or of that many bytes per rank in ReduceScatter and AllGather. Returns:
+//   INVALID_ARGUMENT: rank or size.
+//   UNAVAILABLE: NCCL's error, or another rank has failed.
+//   DEADLINE_EXCEEDED: another rank has not come in time.
+//   RESOURCE_EXHAUSTED: the GPU has too little memory.
+absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(
+    std::shared_ptr<const NcclLibrary> library, const NcclOptions& options);
+
+}  // namespace freshet
+
+#endif  // FRESHET_COLLECTIVE_NCCL_COMMUNICATOR_H_

@@ -1,0 +1,299 @@
+// A shared library with the functions of NCCL and of the CUDA runtime that NcclCommunicator uses:
+// GPU memory is host memory, a stream is a thread, ranks are communicators of this process. Copies
+// happen at once, so one that comes before its operation has ended is seen in the result.
+//
+// Faults, set by FakeNcclFault, hit one operation (from 0) of one rank.
+#include "tests/collective/fake_nccl.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "collective/nccl_library.h"
+
+namespace freshet {
+namespace {
+
+constexpr NcclResult kSystemError = static_cast<NcclResult>(2);
+constexpr CudaError kMemoryError = static_cast<CudaError>(2);
+constexpr int kLatePolls = 50;
+
+struct Call {
+  std::vector<const float*> from;  // by rank
+  std::vector<void*> to;
+  int arrived = 0;
+  bool done = false;
+};
+
+struct Group {
+  std::vector<NcclComm> members;  // by rank; null: not there yet, or gone
+  int joined = 0;
+  bool broken = false;  // a member is gone
+  std::map<int, Call> calls;
+};
+
+// What an operation does, with the numbers of all ranks.
+using Compute = std::function<void(Call&)>;
+
+std::mutex mu;
+std::condition_variable changed;
+std::map<std::string, std::shared_ptr<Group>> groups;
+int next_id = 0;
+int live_objects = 0;
+struct {
+  FakeFault fault = FakeFault::kNone;
+  int rank = 0;
+  int operation = 0;
+} fault;
+
+bool Hits(FakeFault kind, int rank, int operation) {
+  return fault.fault == kind && fault.rank == rank && fault.operation == operation;
+}
+
+}  // namespace
+
+struct NcclCommObject {
+  std::shared_ptr<Group> group;
+  int rank = 0;
+  int size = 1;
+  int operations = 0;
+  bool hangs = false;  // never connects
+  int late = 0;        // polls until it takes the next call
+  NcclResult error = kNcclSuccess;
+};
+
+struct CudaStreamObject {
+  std::deque<std::function<void()>> work;
+  bool busy = false;
+  bool ending = false;
+  std::thread thread;
+
+  void Run() {
+    std::unique_lock lock(mu);
+    while (true) {
+      changed.wait(lock, [&] { return ending || !work.empty(); });
+      if (work.empty()) return;
+      const std::function<void()> next = std::move(work.front());
+      work.pop_front();
+      busy = true;
+      lock.unlock();
+      next();
+      lock.lock();
+      busy = false;
+      changed.notify_all();
+    }
+  }
+};
+
+namespace {
+
+// The state of a communicator that has been destroyed is not looked at.
+bool Gone(const std::shared_ptr<Group>& group, int rank) {
+  return group->members[static_cast<size_t>(rank)] == nullptr;
+}
+
+NcclResult Enqueue(const void* from, void* to, NcclComm comm, CudaStream stream,
+                   const Compute& compute) {
+  const std::lock_guard lock(mu);
+  const int operation = comm->operations++;
+  if (Hits(FakeFault::kRefuse, comm->rank, operation)) return kNcclInvalidUsage;
+  if (Hits(FakeFault::kLate, comm->rank, operation)) comm->late = kLatePolls;
+  const bool fails = Hits(FakeFault::kFail, comm->rank, operation);
+  const bool hangs = Hits(FakeFault::kHang, comm->rank, operation);
+  stream->work.push_back([=, group = comm->group, rank = comm->rank] {
+    std::unique_lock wait(mu);
+    if (!Gone(group, rank) && fails) comm->error = kSystemError;
+    if (fails || hangs) {
+      // Ends by ncclCommAbort.
+      changed.wait(wait, [&] { return Gone(group, rank); });
+      return;
+    }
+    Call& call = group->calls[operation];
+    call.from.resize(group->members.size());
+    call.to.resize(group->members.size());
+    call.from[static_cast<size_t>(rank)] = static_cast<const float*>(from);
+    call.to[static_cast<size_t>(rank)] = to;
+    if (++call.arrived == static_cast<int>(group->members.size())) {
+      compute(call);
+      call.done = true;
+      changed.notify_all();
+    }
+    changed.wait(wait, [&] { return call.done || group->broken || Gone(group, rank); });
+    if (call.done || Gone(group, rank)) return;
+    comm->error = kNcclRemoteError;
+    changed.wait(wait, [&] { return Gone(group, rank); });
+  });
+  changed.notify_all();
+  return comm->late > 0 ? kNcclInProgress : kNcclSuccess;
+}
+
+void Leave(NcclComm comm) {
+  comm->group->members[static_cast<size_t>(comm->rank)] = nullptr;
+  comm->group->broken = true;
+  changed.notify_all();
+}
+
+}  // namespace
+}  // namespace freshet
+
+using namespace freshet;  // NOLINT: the functions below have C names
+
+extern "C" {
+
+void FakeNcclFault(FakeFault kind, int rank, int operation) {
+  const std::lock_guard lock(mu);
+  fault = {kind, rank, operation};
+}
+int FakeNcclLiveObjects() {
+  const std::lock_guard lock(mu);
+  return live_objects;
+}
+
+NcclResult ncclGetVersion(int* version) {
+  *version = 22809;
+  return kNcclSuccess;
+}
+NcclResult ncclGetUniqueId(NcclUniqueId* id) {
+  const std::lock_guard lock(mu);
+  const std::string text = std::to_string(next_id++);
+  std::copy(text.begin(), text.end(), id->bytes.begin());
+  return kNcclSuccess;
+}
+NcclResult ncclCommInitRankConfig(NcclComm* comm, int ranks, NcclUniqueId id, int rank,
+                                  NcclConfig* config) {
+  const std::lock_guard lock(mu);
+  if (config->magic != 0xcafebeef || config->version < 21400 || config->blocking != 0) {
+    return kNcclInvalidArgument;
+  }
+  if (Hits(FakeFault::kRefuseToConnect, rank, 0)) return kNcclInvalidUsage;
+  std::shared_ptr<Group>& group = groups[std::string(id.bytes.begin(), id.bytes.end())];
+  if (group == nullptr) {
+    group = std::make_shared<Group>();
+    group->members.resize(static_cast<size_t>(ranks));
+  }
+  *comm = new NcclCommObject;
+  ++live_objects;
+  (*comm)->group = group;
+  (*comm)->rank = rank;
+  (*comm)->size = ranks;
+  (*comm)->hangs = Hits(FakeFault::kHangToConnect, rank, 0);
+  group->members[static_cast<size_t>(rank)] = *comm;
+  if (!(*comm)->hangs) ++group->joined;
+  return kNcclInProgress;
+}
+NcclResult ncclCommGetAsyncError(NcclComm comm, NcclResult* error) {
+  const std::lock_guard lock(mu);
+  *error = comm->error;
+  if (comm->error != kNcclSuccess) return kNcclSuccess;
+  if (comm->hangs || comm->group->joined < comm->size) *error = kNcclInProgress;
+  if (comm->late > 0) {
+    --comm->late;
+    *error = kNcclInProgress;
+  }
+  return kNcclSuccess;
+}
+NcclResult ncclCommAbort(NcclComm comm) {
+  const std::lock_guard lock(mu);
+  Leave(comm);
+  delete comm;
+  --live_objects;
+  return kNcclSuccess;
+}
+const char* ncclGetErrorString(NcclResult result) {
+  return result == kNcclRemoteError ? "remote process exited" : "fake error";
+}
+const char* ncclGetLastError(NcclComm) { return "fake detail"; }
+
+NcclResult ncclBroadcast(const void* from, void* to, size_t count, NcclType, int root,
+                         NcclComm comm, CudaStream stream) {
+  return Enqueue(from, to, comm, stream, [=](Call& call) {
+    for (void* other : call.to) {
+      std::memmove(other, call.from[static_cast<size_t>(root)], count);
+    }
+  });
+}
+NcclResult ncclAllReduce(const void* from, void* to, size_t count, NcclType, NcclOperation,
+                         NcclComm comm, CudaStream stream) {
+  return Enqueue(from, to, comm, stream, [=](Call& call) {
+    std::vector<float> sum(count);
+    for (const float* part : call.from) {
+      for (size_t i = 0; i < count; ++i) sum[i] += part[i];
+    }
+    for (void* other : call.to) std::memcpy(other, sum.data(), count * sizeof(float));
+  });
+}
+NcclResult ncclReduceScatter(const void* from, void* to, size_t received, NcclType, NcclOperation,
+                             NcclComm comm, CudaStream stream) {
+  return Enqueue(from, to, comm, stream, [=](Call& call) {
+    for (size_t rank = 0; rank < call.to.size(); ++rank) {
+      std::vector<float> sum(received);
+      for (const float* part : call.from) {
+        for (size_t i = 0; i < received; ++i) sum[i] += part[rank * received + i];
+      }
+      std::memcpy(call.to[rank], sum.data(), received * sizeof(float));
+    }
+  });
+}
+NcclResult ncclAllGather(const void* from, void* to, size_t sent, NcclType, NcclComm comm,
+                         CudaStream stream) {
+  return Enqueue(from, to, comm, stream, [=](Call& call) {
+    for (void* other : call.to) {
+      for (size_t rank = 0; rank < call.from.size(); ++rank) {
+        std::memcpy(static_cast<char*>(other) + rank * sent, call.from[rank], sent);
+      }
+    }
+  });
+}
+
+CudaError cudaSetDevice(int) { return kCudaSuccess; }
+CudaError cudaMalloc(void** pointer, size_t size) {
+  const std::lock_guard lock(mu);
+  if (fault.fault == FakeFault::kNoMemory) return kMemoryError;
+  ++live_objects;
+  *pointer = ::operator new(size);
+  return kCudaSuccess;
+}
+CudaError cudaFree(void* pointer) {
+  const std::lock_guard lock(mu);
+  if (pointer != nullptr) --live_objects;
+  ::operator delete(pointer);
+  return kCudaSuccess;
+}
+CudaError cudaStreamCreateWithFlags(CudaStream* stream, unsigned int) {
+  const std::lock_guard lock(mu);
+  ++live_objects;
+  *stream = new CudaStreamObject;
+  (*stream)->thread = std::thread([stream = *stream] { stream->Run(); });
+  return kCudaSuccess;
+}
+CudaError cudaStreamDestroy(CudaStream stream) {
+  {
+    const std::lock_guard lock(mu);
+    stream->ending = true;
+    changed.notify_all();
+  }
+  stream->thread.join();
+  delete stream;
+  const std::lock_guard lock(mu);
+  --live_objects;
+  return kCudaSuccess;
+}
+CudaError cudaStreamQuery(CudaStream stream) {
+  const std::lock_guard lock(mu);
+  return stream->busy || !stream->work.empty() ? kCudaNotReady : kCudaSuccess;
+}
+CudaError cudaMemcpyAsync(void* to, const void* from, size_t size, CudaCopy, CudaStream) {
+  std::memcpy(to, from, size);
+  return kCudaSuccess;
+}
+const char* cudaGetErrorString(CudaError) { return "fake error"; }
+
+}  // extern "C"
