@@ -125,6 +125,7 @@ JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hard
   const int64_t received = version * (spec.has_eval() ? 3 : 2);
   JobPlan plan;
   plan.trainer = {"trainer", With(program, learns), SnapshotBytes(learner)};
+  AddRanks(spec.trainer().ranks(), plan.trainer.memory);
   plan.rollout = {"rollout",
                   With(With(program, {{"received versions", received, Place::kHost}}), generates)};
   plan.local = {"local", With(plan.trainer.memory, generates), plan.trainer.checkpoint_copy_bytes};

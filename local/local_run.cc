@@ -32,6 +32,7 @@
 #include "services/reward/worker/reward_worker.h"
 #include "trainer/loop/trainer_setup.h"
 #include "trainer/policy_learner_factory.h"
+#include "trainer/rank_process.h"
 #include "weights/inprocess_transport.h"
 
 namespace freshet {
@@ -64,7 +65,8 @@ class TrainingRowsOfDataset final : public WarmupRows {
 struct LocalRun::Roles {
   absl::Time start;
   int64_t ledger_seq = 0;  // last row in the folder's ledger before the recorder opens it
-  std::unique_ptr<PolicyLearner> learner;
+  std::shared_ptr<PolicyLearner> learner;
+  std::shared_ptr<Learner> ranks;  // the learner with its further ranks
   std::unique_ptr<InMemoryTrajectoryStore> store;
   std::shared_ptr<WeightSubscriber> subscriber = std::make_shared<WeightSubscriber>();
   std::unique_ptr<NativeEngine> engine;
@@ -308,8 +310,9 @@ absl::Status LocalRun::MakeTrainer(Roles& roles) {
   options.damaged = options_.resume.damaged;
   options.checkpoint_files =
       ModelTextFiles(setup_.model.config, *setup_.model.tokenizer, options.checkpoint_dtype);
+  roles.ranks = WithRanks(setup_.spec, roles.learner);
   roles.trainer =
-      std::make_unique<TrainerLoop>(*roles.store, *roles.learner, *roles.publisher, *roles.recorder,
+      std::make_unique<TrainerLoop>(*roles.store, *roles.ranks, *roles.publisher, *roles.recorder,
                                     clock_, faults_, std::move(options));
   // Without a checkpoint, save the loaded weights as the first one, so that a resume does not
   // repeat the warm-up and a reference policy survives.

@@ -13,6 +13,7 @@
 #include "rollout/engine/sampling.h"
 #include "rollout/openai/api_request.h"
 #include "services/runtime/endpoint_options.h"
+#include "trainer/rank_process.h"
 
 namespace {
 
@@ -193,5 +194,8 @@ int main(int argc, char** argv) {
   chat_command.OnRun([&chat] { return Finish(freshet::RunChat(chat)); });
 
   AddServe(app);
+
+  app.AddCommand(freshet::kRankCommand, "one of the ranks of freshet local, which starts it")
+      .OnRun([] { return freshet::RunRankProcess(); });
   return app.Run(argc, argv);
 }

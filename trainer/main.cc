@@ -1,8 +1,14 @@
+#include <string_view>
+
 #include "base/clock.h"
 #include "trainer/policy_learner_factory.h"
+#include "trainer/rank_process.h"
 #include "trainer/service/trainer_process.h"
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == freshet::kRankCommand) {
+    return freshet::RunRankProcess();
+  }
   freshet::PolicyLearnerFactory learners(freshet::SystemClock::Get());
   return freshet::RunTrainerProcess(argc, argv, learners);
 }

@@ -11,15 +11,10 @@
 #include "trainer/learner/learner_memory.h"
 #include "trainer/learner/policy_learner.h"
 #include "trainer/loop/trainer_setup.h"
+#include "trainer/rank_process.h"
 
 namespace freshet {
 namespace {
-
-absl::StatusOr<LossSpec> JobLoss(const job::v1::JobSpec& spec) {
-  auto loss = ResolveJobLoss(spec);
-  if (!std::holds_alternative<LossSpec>(loss)) return InvalidArgument("loss: contradictory keys");
-  return std::get<LossSpec>(std::move(loss));
-}
 
 // Without a limit, the machine's processors are those of other roles too.
 int Processors(const ContainerLimits& limits) {
@@ -27,6 +22,12 @@ int Processors(const ContainerLimits& limits) {
 }
 
 }  // namespace
+
+absl::StatusOr<LossSpec> LossOfJob(const job::v1::JobSpec& spec) {
+  auto loss = ResolveJobLoss(spec);
+  if (!std::holds_alternative<LossSpec>(loss)) return InvalidArgument("loss: contradictory keys");
+  return std::get<LossSpec>(std::move(loss));
+}
 
 absl::Status LoadWeights(const LearnerStart& start, const ModelSetup& model, bool needs_reference,
                          PolicyLearner& learner) {
@@ -53,10 +54,11 @@ absl::StatusOr<ModelBundle> PolicyLearnerFactory::Describe(const job::v1::JobSpe
                                                            const DataRoots& roots) {
   FRESHET_ASSIGN_OR_RETURN(const ModelSetup model, OpenModel(spec, roots));
   const ContainerLimits limits = ReadContainerLimits();
-  FRESHET_ASSIGN_OR_RETURN(const LossSpec loss, JobLoss(spec));
+  FRESHET_ASSIGN_OR_RETURN(const LossSpec loss, LossOfJob(spec));
   MemoryPlan plan = PlanLearner(MakeLearnerOptions(spec, model.config, loss, Processors(limits)),
                                 LargestBatch(spec, /*longest_prompt=*/1));
   plan.push_back(ProgramMemory());
+  AddRanks(spec.trainer().ranks(), plan);
   FRESHET_RETURN_IF_ERROR(CheckMemory("the trainer", plan, UsableMemory(limits)));
   return MakeModelBundle(spec, model);
 }
@@ -65,7 +67,7 @@ absl::StatusOr<StartedLearner> PolicyLearnerFactory::Start(const LearnerStart& s
   UseOneTorchThread();
   const int processors = Processors(ReadContainerLimits());
   FRESHET_ASSIGN_OR_RETURN(ModelSetup model, OpenModel(start.spec, start.roots));
-  FRESHET_ASSIGN_OR_RETURN(const LossSpec resolved, JobLoss(start.spec));
+  FRESHET_ASSIGN_OR_RETURN(const LossSpec resolved, LossOfJob(start.spec));
   FRESHET_ASSIGN_OR_RETURN(
       std::unique_ptr<PolicyLearner> learner,
       PolicyLearner::Create(MakeLearnerOptions(start.spec, model.config, resolved, processors),
@@ -80,7 +82,7 @@ absl::StatusOr<StartedLearner> PolicyLearnerFactory::Start(const LearnerStart& s
                        const std::vector<int32_t>& ids) {
     return tokenizer->Decode(ids, /*skip_special=*/true);
   };
-  started.learner = std::move(learner);
+  started.learner = WithRanks(start.spec, std::move(learner));
   return started;
 }
 

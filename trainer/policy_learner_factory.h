@@ -2,6 +2,7 @@
 #define FRESHET_TRAINER_POLICY_LEARNER_FACTORY_H_
 
 #include "base/clock.h"
+#include "job/loss_spec.h"
 #include "trainer/learner/policy_learner.h"
 #include "trainer/service/learner_factory.h"
 
@@ -12,6 +13,9 @@ namespace freshet {
 // CANCELLED if `start.progress` stopped the warm-up.
 absl::Status LoadWeights(const LearnerStart& start, const ModelSetup& model, bool needs_reference,
                          PolicyLearner& learner);
+
+// The loss of a resolved job. INVALID_ARGUMENT: contradictory keys.
+absl::StatusOr<LossSpec> LossOfJob(const job::v1::JobSpec& spec);
 
 // Creates PolicyLearners, which use LibTorch.
 class PolicyLearnerFactory final : public LearnerFactory {

@@ -13,7 +13,7 @@ namespace freshet {
 // A learner that records its batches. `history` must outlive it.
 class RecordedLearner final : public Learner {
  public:
-  RecordedLearner(std::unique_ptr<Learner> learner, History& history)
+  RecordedLearner(std::shared_ptr<Learner> learner, History& history)
       : learner_(std::move(learner)), history_(history) {}
 
   absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
@@ -27,7 +27,7 @@ class RecordedLearner final : public Learner {
   }
 
  private:
-  const std::unique_ptr<Learner> learner_;
+  const std::shared_ptr<Learner> learner_;
   History& history_;
 };
 

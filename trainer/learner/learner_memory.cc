@@ -12,6 +12,7 @@ namespace freshet {
 namespace {
 
 constexpr int64_t kFloat = 4;
+constexpr const char* kPublishedVersions = "published versions";
 
 // Sizes of a row of a layer's tensors, in numbers.
 struct Widths {
@@ -103,8 +104,15 @@ MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const std::vector<Pa
   // Also the gradients of embedding and head before they are added.
   const int64_t head = kFloat * model.vocab_size * model.hidden_size;
   plan.push_back({"logits", threads * kHeadChunkBytes + 2 * head});
-  plan.push_back({"published versions", 2 * published, Place::kHost});
+  plan.push_back({kPublishedVersions, 2 * published, Place::kHost});
   return plan;
+}
+
+void AddRanks(int64_t ranks, MemoryPlan& plan) {
+  if (ranks <= 1) return;
+  int64_t rank = 0;
+  for (const MemoryItem& item : plan) rank += item.name == kPublishedVersions ? 0 : item.bytes;
+  plan.push_back({"further ranks", (ranks - 1) * rank, MemoryItem::Place::kHost});
 }
 
 int64_t SnapshotBytes(const PolicyLearnerOptions& options) {

@@ -22,6 +22,9 @@ int64_t TokensAtOnce(const PolicyLearnerOptions& options, const std::vector<Pack
 // version (weights/weight_publisher.h). Pure.
 MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const std::vector<PackTree>& batch);
 
+// Adds the processes of further ranks to the plan of rank 0's process.
+void AddRanks(int64_t ranks, MemoryPlan& plan);
+
 // The size of a snapshot of the learner's state.
 int64_t SnapshotBytes(const PolicyLearnerOptions& options);
 

@@ -272,6 +272,8 @@ std::vector<WeightEntry> PolicyLearner::WeightEntries() const {
 
 int64_t PolicyLearner::num_parameters() const { return state_->layout.num_parameters; }
 
+const PolicyLearnerOptions& PolicyLearner::options() const { return state_->options; }
+
 int PolicyLearner::threads() const { return state_->microbatches.threads(); }
 
 }  // namespace freshet

@@ -19,6 +19,10 @@
 
 namespace freshet {
 
+class Communicator;
+struct Minibatch;
+struct StepSums;
+
 struct PolicyLearnerOptions {
   ModelConfig model;
   bool bf16 = false;  // computes with and publishes bf16 weights; masters stay fp32
@@ -82,23 +86,38 @@ class PolicyLearner final : public Learner {
   std::string_view Arena() const override;
   absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override;
 
+  // Parts of TrainStep, for ranks that train together (data parallelism): their learners hold the
+  // same state, and each computes its share of a minibatch.
+  //
+  // `ranks` must outlive its use here; null: this learner is alone.
+  void SetRanks(Communicator* ranks);
+  // Replaces weights, moments and reference by those of rank 0, which calls it too. Errors of
+  // Communicator.
+  absl::Status SyncFromRankZero();
+  // Sets `proximal_logprobs` of the columns by the current policy. Not a collective operation.
+  absl::Status ComputeProximal(Minibatch& share) const;
+  // One optimizer step with the gradients of all ranks' shares. Unless the communicator has an
+  // error, all ranks get the same result. FAILED_PRECONDITION: as TrainStep; INTERNAL: LibTorch's
+  // errors, and weights that differ between ranks. On errors the weights are unchanged.
+  absl::StatusOr<StepSums> Update(int64_t step, const Minibatch& share);
+
   // Of the arena.
   std::vector<WeightEntry> WeightEntries() const;
   int64_t num_parameters() const;
   int threads() const;
+  const PolicyLearnerOptions& options() const;
 
  private:
   struct State;
-  struct Minibatch;
   struct RunLoss;
-  struct Sums;
+  struct RankOutcome;
   explicit PolicyLearner(std::unique_ptr<State> state);
 
-  absl::Status TrainMinibatches(const std::vector<Minibatch>& minibatches, int64_t step,
-                                Sums& sums);
-  absl::Status TrainMinibatch(const Minibatch& minibatch, int64_t step, Sums& sums);
-  absl::StatusOr<RunLoss> ComputeRun(const Minibatch& minibatch, size_t run) const;
-  absl::Status FillProximal(Minibatch& minibatch);
+  absl::StatusOr<StepSums> AddGradients(const Minibatch& share);
+  absl::StatusOr<RunLoss> ComputeRun(const Minibatch& share,
+                                     const std::vector<size_t>& trees) const;
+  absl::StatusOr<StepSums> Agree(const absl::StatusOr<StepSums>& own) const;
+  absl::Status SumGradients();
   absl::Status ResetOptimizer();
 
   std::unique_ptr<State> state_;

@@ -7,12 +7,13 @@
 
 #include "base/log.h"
 #include "base/mutex.h"
+#include "collective/communicator.h"
 #include "model/packed_forward.h"
 #include "model/transformer.h"
 #include "trainer/learner/microbatches.h"
 #include "trainer/learner/optimizer.h"
 #include "trainer/learner/policy_learner.h"
-#include "trainer/learner/training_rows.h"
+#include "trainer/learner/step_plan.h"
 #include "trainer/loss/loss.h"
 
 // Internal to PolicyLearner's source files.
@@ -68,6 +69,7 @@ struct PolicyLearner::State {
   Microbatches microbatches;
   std::optional<AdamW> optimizer;
   std::vector<std::shared_ptr<Notification>> loans;  // of the state; see Snapshot
+  Communicator* ranks = nullptr;                     // null: alone
 
   double temperature() const { return options.temperature > 0 ? options.temperature : 1.0; }
   // What a forward pass computes with, and what is published.
@@ -130,37 +132,9 @@ inline std::vector<PackTree> Select(const std::vector<PackTree>& trees,
   return selected;
 }
 
-// One optimizer step's share of a batch, split into runs of trees that fit a microbatch.
-struct PolicyLearner::Minibatch {
-  TrainingRows rows;
-  Runs runs;
-  std::vector<at::Tensor> proximal;  // per run; empty: the current policy is the proximal one
-  LossNormalizer normalizer;
-};
-
 struct PolicyLearner::RunLoss {
   LossOutput output;
   double model_flops = 0;
-};
-
-struct PolicyLearner::Sums {
-  double loss = 0, grad_norm = 0, entropy = 0, kl_behavior = 0, kl_ref = 0, weight = 0;
-  double optimizer_seconds = 0, logprob_diff = 0, model_flops = 0;
-  int64_t tokens = 0, clipped = 0;
-  ImportanceRatios ratios;
-
-  void Add(const RunLoss& run) {
-    loss += run.output.loss_value;
-    entropy += run.output.entropy_sum;
-    kl_behavior += run.output.kl_behavior_sum;
-    kl_ref += run.output.kl_ref_sum;
-    weight += run.output.correction_weight_sum;
-    logprob_diff += run.output.logprob_diff_sum;
-    model_flops += run.model_flops;
-    tokens += run.output.tokens;
-    clipped += run.output.clipped_tokens;
-    ratios.Add(run.output.importance_ratios);
-  }
 };
 
 }  // namespace freshet

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -9,113 +8,117 @@
 #include "trainer/learner/model_flops.h"
 #include "trainer/learner/policy_learner.h"
 #include "trainer/learner/policy_learner_state.h"
+#include "trainer/learner/step_plan.h"
 
 namespace freshet {
 
+namespace {
+
+void Append(std::vector<float>& to, const std::vector<float>& from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+StepSums SumsOf(const LossOutput& output, double model_flops) {
+  StepSums sums;
+  sums.loss = output.loss_value;
+  sums.entropy = output.entropy_sum;
+  sums.kl_behavior = output.kl_behavior_sum;
+  sums.kl_ref = output.kl_ref_sum;
+  sums.weight = output.correction_weight_sum;
+  sums.logprob_diff = output.logprob_diff_sum;
+  sums.model_flops = model_flops;
+  sums.tokens = output.tokens;
+  sums.clipped = output.clipped_tokens;
+  sums.ratios = output.importance_ratios;
+  return sums;
+}
+
+}  // namespace
+
 absl::StatusOr<TrainStepResult> PolicyLearner::TrainStep(int64_t step,
                                                          const std::vector<TrainGroup>& groups) {
-  const PolicyLearnerOptions& options = state_->options;
-  FRESHET_ASSIGN_OR_RETURN(
-      TrainingRows all, MakeTrainingRows(groups, options.loss.advantage, options.whole_responses));
-  const size_t parts = std::min(static_cast<size_t>(options.minibatches_per_step), groups.size());
-  std::vector<Minibatch> minibatches(parts);
-  for (size_t t = 0; t < all.trees.size(); ++t) {
-    TrainingRows& rows = minibatches[all.groups[t] * parts / groups.size()].rows;
-    rows.trees.push_back(std::move(all.trees[t]));
-    for (const float mask : all.columns[t].loss_mask) rows.loss_tokens += mask > 0 ? 1 : 0;
-    rows.num_sequences += all.columns[t].num_sequences;
-    rows.columns.push_back(std::move(all.columns[t]));
-  }
-  try {
-    for (Minibatch& minibatch : minibatches) {
-      minibatch.runs = state_->Split(minibatch.rows.trees);
-      minibatch.normalizer = {static_cast<double>(minibatch.rows.loss_tokens),
-                              static_cast<double>(minibatch.rows.num_sequences),
-                              static_cast<double>(options.max_new_tokens)};
-      // With one minibatch the policy is its own proximal policy.
-      if (parts > 1 && options.loss.NeedsProximal()) {
-        FRESHET_RETURN_IF_ERROR(FillProximal(minibatch));
-      }
+  FRESHET_ASSIGN_OR_RETURN(StepPlan plan, PlanStep(state_->options, step, groups));
+  if (plan.proximal) {
+    for (Minibatch& minibatch : plan.minibatches) {
+      FRESHET_RETURN_IF_ERROR(ComputeProximal(minibatch));
     }
-    Sums sums;
-    FRESHET_RETURN_IF_ERROR(TrainMinibatches(minibatches, step, sums));
-    const auto tokens = static_cast<double>(std::max<int64_t>(sums.tokens, 1));
-    TrainStepResult result;
-    result.loss = sums.loss / static_cast<double>(parts);
-    result.grad_norm = sums.grad_norm / static_cast<double>(parts);
-    result.learning_rate = LearningRate(options.schedule, step);
-    result.entropy = sums.entropy / tokens;
-    result.kl_behavior = sums.kl_behavior / tokens;
-    result.kl_ref = sums.kl_ref / tokens;
-    result.ratio_clip_fraction = static_cast<double>(sums.clipped) / tokens;
-    result.importance_weight_mean = sums.weight / tokens;
-    result.logprob_diff = sums.logprob_diff / tokens;
-    result.importance_ratios = sums.ratios;
-    result.tokens_trained = sums.tokens;
-    result.model_flops = sums.model_flops;
-    result.advantages = std::move(all.advantages);
-    result.optimizer_seconds = sums.optimizer_seconds;
-    return result;
+  }
+  StepSums sums;
+  for (size_t m = 0; m < plan.minibatches.size(); ++m) {
+    const absl::StatusOr<StepSums> part = Update(step, plan.minibatches[m]);
+    if (!part.ok()) return MinibatchError(plan, m, part.status());
+    sums.Add(*part);
+  }
+  return StepResult(std::move(plan), sums, state_->options.schedule);
+}
+
+absl::Status PolicyLearner::ComputeProximal(Minibatch& share) const {
+  try {
+    const Runs runs = state_->Split(share.rows.trees);
+    return state_->microbatches.ForEach(runs.tokens, [&](size_t run) {
+      const at::NoGradGuard no_grad;
+      const std::vector<PackTree> trees = Select(share.rows.trees, runs.trees[run]);
+      const std::vector<float> logprobs =
+          ToFloats(state_
+                       ->Forward(state_->PolicyWeights(), PackTrees(trees), state_->temperature(),
+                                 Entropy::kNone)
+                       .logprobs_M);
+      auto next = logprobs.begin();
+      for (const size_t tree : runs.trees[run]) {
+        TrainingRows::Columns& columns = share.rows.columns[tree];
+        const auto end = next + std::ssize(columns.loss_mask);
+        columns.proximal_logprobs.assign(next, end);
+        next = end;
+      }
+      return absl::OkStatus();
+    });
   } catch (const std::exception& error) {
     return TorchError(error);
   }
 }
 
-absl::Status PolicyLearner::FillProximal(Minibatch& minibatch) {
-  minibatch.proximal.resize(minibatch.runs.size());
-  return state_->microbatches.ForEach(minibatch.runs.tokens, [&](size_t run) {
-    const at::NoGradGuard no_grad;
-    const std::vector<PackTree> trees = Select(minibatch.rows.trees, minibatch.runs.trees[run]);
-    minibatch.proximal[run] = state_
-                                  ->Forward(state_->PolicyWeights(), PackTrees(trees),
-                                            state_->temperature(), Entropy::kNone)
-                                  .logprobs_M;
-    return absl::OkStatus();
-  });
-}
-
-absl::Status PolicyLearner::TrainMinibatches(const std::vector<Minibatch>& minibatches,
-                                             int64_t step, Sums& sums) {
-  for (size_t m = 0; m < minibatches.size(); ++m) {
-    const absl::Status status = TrainMinibatch(minibatches[m], step, sums);
-    if (status.ok()) continue;
-    if (m == 0) return status;
-    // Another code than that of an unchanged model.
-    return absl::AbortedError(
-        StrCat("minibatch ", m + 1, " of ", minibatches.size(), ": ", Message(status)));
+absl::StatusOr<StepSums> PolicyLearner::Update(int64_t step, const Minibatch& share) {
+  try {
+    absl::StatusOr<StepSums> sums = AddGradients(share);
+    if (state_->ranks != nullptr) sums = Agree(sums);
+    FRESHET_RETURN_IF_ERROR(sums.status());
+    if (state_->ranks != nullptr) FRESHET_RETURN_IF_ERROR(SumGradients());
+    const absl::Time start = state_->clock.Now();
+    FRESHET_ASSIGN_OR_RETURN(const StepReport report,
+                             state_->Update(LearningRate(state_->options.schedule, step)));
+    sums->optimizer_seconds = absl::ToDoubleSeconds(state_->clock.Now() - start);
+    sums->grad_norm = report.grad_norm;
+    return sums;
+  } catch (const std::exception& error) {
+    return TorchError(error);
   }
-  return absl::OkStatus();
 }
 
-absl::Status PolicyLearner::TrainMinibatch(const Minibatch& minibatch, int64_t step, Sums& sums) {
+absl::StatusOr<StepSums> PolicyLearner::AddGradients(const Minibatch& share) {
   state_->gradients.zero_();
-  std::vector<RunLoss> losses(minibatch.runs.size());
+  const Runs runs = state_->Split(share.rows.trees);
+  std::vector<StepSums> sums(runs.size());
   const auto run_loss = [&](size_t run) -> absl::StatusOr<at::Tensor> {
-    FRESHET_ASSIGN_OR_RETURN(losses[run], ComputeRun(minibatch, run));
-    return std::exchange(losses[run].output.loss, at::Tensor());
+    FRESHET_ASSIGN_OR_RETURN(RunLoss loss, ComputeRun(share, runs.trees[run]));
+    sums[run] = SumsOf(loss.output, loss.model_flops);
+    return std::move(loss.output.loss);
   };
-  FRESHET_RETURN_IF_ERROR(state_->microbatches.AddGradients(minibatch.runs.tokens, run_loss));
-  for (const RunLoss& loss : losses) sums.Add(loss);
-  const absl::Time start = state_->clock.Now();
-  FRESHET_ASSIGN_OR_RETURN(const StepReport report,
-                           state_->Update(LearningRate(state_->options.schedule, step)));
-  sums.optimizer_seconds += absl::ToDoubleSeconds(state_->clock.Now() - start);
-  sums.grad_norm += report.grad_norm;
-  return absl::OkStatus();
+  FRESHET_RETURN_IF_ERROR(state_->microbatches.AddGradients(runs.tokens, run_loss));
+  StepSums total;
+  for (const StepSums& part : sums) total.Add(part);
+  return total;
 }
 
-absl::StatusOr<PolicyLearner::RunLoss> PolicyLearner::ComputeRun(const Minibatch& minibatch,
-                                                                 size_t run) const {
-  const std::vector<PackTree> trees = Select(minibatch.rows.trees, minibatch.runs.trees[run]);
+absl::StatusOr<PolicyLearner::RunLoss> PolicyLearner::ComputeRun(
+    const Minibatch& share, const std::vector<size_t>& chosen) const {
+  const std::vector<PackTree> trees = Select(share.rows.trees, chosen);
   TrainingRows::Columns columns;
-  for (const size_t t : minibatch.runs.trees[run]) {
-    const TrainingRows::Columns& part = minibatch.rows.columns[t];
-    const auto append = [](auto& to, const auto& from) {
-      to.insert(to.end(), from.begin(), from.end());
-    };
-    append(columns.behavior_logprobs, part.behavior_logprobs);
-    append(columns.loss_mask, part.loss_mask);
-    append(columns.advantages, part.advantages);
+  for (const size_t t : chosen) {
+    const TrainingRows::Columns& part = share.rows.columns[t];
+    Append(columns.behavior_logprobs, part.behavior_logprobs);
+    Append(columns.loss_mask, part.loss_mask);
+    Append(columns.advantages, part.advantages);
+    Append(columns.proximal_logprobs, part.proximal_logprobs);
     for (const int64_t sequence : part.sequence_index) {
       columns.sequence_index.push_back(columns.num_sequences + sequence);
     }
@@ -134,14 +137,15 @@ absl::StatusOr<PolicyLearner::RunLoss> PolicyLearner::ComputeRun(const Minibatch
       state_->options.loss.NeedsEntropy() ? Entropy::kDifferentiable : Entropy::kValue);
   inputs.logprobs_N = out.logprobs_M;
   inputs.entropy_N = out.entropies_M;
-  inputs.proximal_logprobs_N =
-      minibatch.proximal.empty() ? out.logprobs_M.detach() : minibatch.proximal[run];
+  inputs.proximal_logprobs_N = columns.proximal_logprobs.empty()
+                                   ? out.logprobs_M.detach()
+                                   : ToTensor(columns.proximal_logprobs);
   inputs.behavior_logprobs_N = ToTensor(columns.behavior_logprobs);
   inputs.advantages_N = ToTensor(columns.advantages);
   inputs.loss_mask_N = ToTensor(columns.loss_mask);
   inputs.sequence_index_N = ToTensor(columns.sequence_index);
   inputs.num_sequences = columns.num_sequences;
-  absl::StatusOr<LossOutput> loss = PolicyLoss(state_->options.loss, inputs, minibatch.normalizer);
+  absl::StatusOr<LossOutput> loss = PolicyLoss(state_->options.loss, inputs, share.normalizer);
   // A non-finite value here comes from the model: the step fails and the weights are unchanged.
   if (!loss.ok()) return FailedPrecondition(Message(loss.status()));
   return RunLoss{*std::move(loss), TrainingFlops(state_->options.model, trees)};

@@ -1,8 +1,10 @@
 #ifndef FRESHET_TRAINER_LEARNER_TRAINING_ROWS_H_
 #define FRESHET_TRAINER_LEARNER_TRAINING_ROWS_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -24,11 +26,24 @@ struct TrainingRows {
     std::vector<float> advantages;
     std::vector<int64_t> sequence_index;  // within the tree
     int64_t num_sequences = 0;
+    std::vector<float> proximal_logprobs;  // empty: the current policy is the proximal one
+
+    int64_t LossTokens() const {
+      return std::count_if(loss_mask.begin(), loss_mask.end(), [](float m) { return m > 0; });
+    }
   };
   std::vector<Columns> columns;
   std::vector<std::vector<double>> advantages;  // by group and sample
   int64_t loss_tokens = 0;
   int64_t num_sequences = 0;
+
+  // Leaves `groups` and `advantages` as they are.
+  void Add(PackTree tree, Columns tree_columns) {
+    loss_tokens += tree_columns.LossTokens();
+    num_sequences += tree_columns.num_sequences;
+    trees.push_back(std::move(tree));
+    columns.push_back(std::move(tree_columns));
+  }
 };
 
 // Pure. Advantages are computed over all given groups, because some kinds normalize over the batch.

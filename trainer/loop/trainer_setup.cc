@@ -28,7 +28,10 @@ PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const Mode
   options.minibatches_per_step = spec.trainer().minibatches_per_step();
   options.max_tokens_per_microbatch = spec.trainer().max_tokens_per_microbatch();
   options.threads =
-      spec.trainer().has_threads() ? static_cast<int>(spec.trainer().threads()) : processors;
+      spec.trainer().has_threads()
+          ? static_cast<int>(spec.trainer().threads())
+          : std::max(1,
+                     processors / static_cast<int>(std::max<int64_t>(spec.trainer().ranks(), 1)));
   options.activation_checkpointing = spec.trainer().activation_checkpointing();
   options.temperature = spec.rollout().temperature();
   options.max_new_tokens = spec.rollout().max_new_tokens();

@@ -20,7 +20,7 @@ namespace freshet {
 
 LearningRateSchedule MakeSchedule(const job::v1::JobSpec& spec);
 
-// `processors`: threads of a job that sets no number.
+// `processors`: of a job that sets no number of threads; its ranks share them.
 PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const ModelConfig& model,
                                         const LossSpec& loss, int processors = 1);
 

@@ -31,7 +31,7 @@ struct LearnerStart {
 
 // A learner ready for its first step.
 struct StartedLearner {
-  std::unique_ptr<Learner> learner;
+  std::shared_ptr<Learner> learner;
   std::vector<WeightEntry> entries;  // of its arena
   // Text files that make its checkpoints loadable model directories.
   std::vector<std::pair<std::string, std::string>> checkpoint_files;

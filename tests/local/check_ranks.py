@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Trains with two ranks, one of which is killed and later stopped; then interrupts and resumes with
+one rank; then trains in a cluster, with a trainer whose other rank is killed.
+
+usage: check_ranks.py PROGRAMS REPOSITORY
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+
+STEPS = 10
+TIMEOUT_S = 240
+OVERRIDES = ["trainer.ranks=2", f"trainer.steps={STEPS}", "trainer.threads=1", "prompts_per_step=8",
+             "warmup.sft.steps=5", "eval=null", "checkpoint.every_steps=4"]
+
+
+def ranks_of(pid):
+    """Process ids of the further ranks of rank 0."""
+    children = []
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            children += map(int, (task / "children").read_text().split())
+    return children
+
+
+def train(programs, folder, arguments, at_step):
+    """Runs a job to its end; calls at_step(process, step) after each step. Returns its log."""
+    command = [str(programs / "freshet"), "local", *map(str, arguments), "--json"]
+    with (folder / "log").open("w+") as log:
+        with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=log,
+                              text=True) as process:
+            try:
+                for line in process.stdout:
+                    row = json.loads(line)
+                    if "step" in row and "reward_mean" in row:
+                        at_step(process, row["step"])
+                code = process.wait(TIMEOUT_S)
+            finally:
+                process.kill()
+        log.seek(0)
+        text = log.read()
+    if code != 0:
+        sys.exit(f"{text[-3000:]}\n{command}: exit {code}")
+    return text
+
+
+def check_complete(programs, folder):
+    subprocess.run([programs / "freshet", "ledger", "verify", "run"], cwd=folder, check=True)
+    rows = map(json.loads, (folder / "run" / "metrics.jsonl").read_text().splitlines())
+    steps = [row["step"] for row in rows if "reward_mean" in row]
+    if sorted(set(steps)) != list(range(1, STEPS + 1)):
+        sys.exit(f"steps: {steps}")
+
+
+def check_lost_ranks(programs, example, folder):
+    sent = []
+
+    def lose(process, step):
+        signals = {2: signal.SIGKILL, 5: signal.SIGSTOP}
+        if step in signals:
+            ranks = ranks_of(process.pid)
+            os.kill(ranks[0], signals[step])
+            sent.append(ranks)
+
+    log = train(programs, folder, [example, "--run-dir", "run", *settings()], lose)
+    if [len(ranks) for ranks in sent] != [1, 1] or sent[0] == sent[1]:
+        sys.exit(f"processes of the further ranks: {sent}")
+    for reason in ("rank 1 was ended by signal 9", "rank 1 has said nothing for 5s"):
+        lines = [line for line in log.splitlines() if "event=rank_lost" in line and reason in line]
+        if len(lines) != 1:
+            sys.exit(f"{log[-3000:]}\n{len(lines)} lines say: {reason}")
+        print(lines[0])
+    check_complete(programs, folder)
+
+
+def check_resume(programs, example, folder):
+    def interrupt(process, step):
+        if step == 3:
+            process.send_signal(signal.SIGINT)
+
+    train(programs, folder, [example, "--run-dir", "run", *settings()], interrupt)
+    train(programs, folder, ["--resume", "run", "--set", "trainer.ranks=1"],
+          lambda process, step: ranks_of(process.pid) and sys.exit("a run of one rank has others"))
+    check_complete(programs, folder)
+
+
+def check_cluster(programs, example, folder):
+    sys.path.insert(0, str(example.parents[1] / "tests" / "testing"))
+    from launcher import SupervisedCluster, await_true
+
+    cluster = SupervisedCluster(programs / "freshet", folder)
+    try:
+        def job():
+            return json.loads(cluster.freshet("get", "ranks", "-o", "json"))
+
+        def describe():
+            return f"\n{cluster.freshet('describe', 'ranks')}"
+
+        cluster.freshet("submit", str(example), "--id", "ranks", *settings())
+        await_true("two steps", lambda: job().get("step", 0) >= 2, TIMEOUT_S, describe)
+        ranks = ranks_of(cluster.process(role="trainer")["process"]["pid"])
+        if len(ranks) != 1:
+            sys.exit(f"processes of the further ranks: {ranks}")
+        os.kill(ranks[0], signal.SIGKILL)
+        await_true("the end", lambda: job()["state"] in ("SUCCEEDED", "FAILED"), TIMEOUT_S, describe)
+        if job()["state"] != "SUCCEEDED":
+            sys.exit(describe())
+        print(cluster.freshet("ledger", "verify", "ranks"))
+    finally:
+        cluster.down()
+
+
+def settings():
+    return [word for override in OVERRIDES for word in ("--set", override)]
+
+
+def main():
+    programs = pathlib.Path(sys.argv[1]).resolve()
+    example = pathlib.Path(sys.argv[2]).resolve() / "examples" / "arithmetic.yaml"
+    for check in (check_lost_ranks, check_resume, check_cluster):
+        with tempfile.TemporaryDirectory() as folder:
+            check(programs, example, pathlib.Path(folder))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

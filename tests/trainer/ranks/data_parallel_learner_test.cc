@@ -1,0 +1,316 @@
+#include "trainer/ranks/data_parallel_learner.h"
+
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "collective/gloo_communicator.h"
+#include "tests/model/test_directory.h"
+#include "tests/trainer/learner/policy_learner_fixture.h"
+#include "trainer/ranks/rank_follower.h"
+
+namespace freshet {
+namespace {
+
+using trainer::v1::RankCommand;
+using trainer::v1::RankReport;
+using trainer::v1::RankStart;
+
+constexpr absl::Duration kLong = absl::Minutes(2);
+
+// Passes operations on until the given one, at which its rank dies: the connections close.
+class DyingCommunicator final : public Communicator {
+ public:
+  DyingCommunicator(std::unique_ptr<Communicator> inner, int dies_at)
+      : inner_(std::move(inner)), rank_(inner_->rank()), size_(inner_->size()), left_(dies_at) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  absl::Status Broadcast(std::span<std::byte> data, int root, absl::Duration timeout) override {
+    return Alive() ? inner_->Broadcast(data, root, timeout) : Dead();
+  }
+  absl::Status AllReduce(std::span<float> data, absl::Duration timeout) override {
+    return Alive() ? inner_->AllReduce(data, timeout) : Dead();
+  }
+  absl::Status ReduceScatter(std::span<const float> data, std::span<float> own,
+                             absl::Duration timeout) override {
+    return Alive() ? inner_->ReduceScatter(data, own, timeout) : Dead();
+  }
+  absl::Status AllGather(std::span<const std::byte> own, std::span<std::byte> all,
+                         absl::Duration timeout) override {
+    return Alive() ? inner_->AllGather(own, all, timeout) : Dead();
+  }
+  absl::Status Barrier(absl::Duration timeout) override {
+    return Alive() ? inner_->Barrier(timeout) : Dead();
+  }
+  void Abort(const std::string& reason) override {
+    if (inner_ != nullptr) inner_->Abort(reason);
+  }
+  absl::Status error() override { return inner_ == nullptr ? Dead() : inner_->error(); }
+
+ private:
+  static absl::Status Dead() { return absl::UnavailableError("this rank is dead"); }
+  bool Alive() {
+    if (inner_ != nullptr && left_-- == 0) inner_ = nullptr;
+    return inner_ != nullptr;
+  }
+
+  std::unique_ptr<Communicator> inner_;
+  const int rank_;
+  const int size_;
+  int left_;
+};
+
+// Ranks that are threads of the test.
+class ThreadRanks final : public RankStarter {
+ public:
+  explicit ThreadRanks(PolicyLearnerOptions options) : options_(std::move(options)) {}
+
+  // In the next `groups` groups, rank 1 dies at its operation `operation`.
+  void Kill(int operation, int groups = 1) {
+    dies_at_ = operation;
+    dying_groups_ = groups;
+  }
+  // Runs when a rank has got its state; `learner` is the rank's.
+  std::function<void(int rank, PolicyLearner& learner)> on_made = [](int, PolicyLearner&) {};
+  int started() const { return started_; }
+
+  absl::StatusOr<std::unique_ptr<RankGroup>> Start(int ranks) override {
+    const std::string file = directory_.File(StrCat("group-", started_++));
+    const int dies_at = dying_groups_-- > 0 ? dies_at_ : -1;
+    auto group = std::make_unique<Group>();
+    for (int rank = 1; rank < ranks; ++rank) {
+      int ends[2];
+      if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+        return absl::UnavailableError("no socket pair");
+      }
+      group->sockets.push_back(std::make_unique<MessageSocket>(UniqueFd(ends[0])));
+      group->threads.emplace_back([this, rank, dies_at, fd = ends[1]] {
+        MessageSocket socket{UniqueFd(fd)};
+        RankParts parts;
+        parts.make_learner = [&](const RankStart&) { return Make(rank); };
+        parts.connect =
+            [&](const RankStart& start) -> absl::StatusOr<std::unique_ptr<Communicator>> {
+          auto connected = Connect(start.rank(), start.ranks(), start.rendezvous_file());
+          if (!connected.ok()) return connected.status();
+          return std::make_unique<DyingCommunicator>(*std::move(connected),
+                                                     rank == 1 ? dies_at : -1);
+        };
+        (void)RunRank(socket, parts);
+      });
+      RankCommand command;
+      command.mutable_start()->set_rank(rank);
+      command.mutable_start()->set_ranks(ranks);
+      command.mutable_start()->set_rendezvous_file(file);
+      const absl::Status sent = group->sockets.back()->Send(command, kLong);
+      if (!sent.ok()) return sent;
+    }
+    auto connected = Connect(0, ranks, file);
+    if (!connected.ok()) return connected.status();
+    group->connected = *std::move(connected);
+    return group;
+  }
+
+ private:
+  struct Group final : public RankGroup {
+    ~Group() override {
+      connected = nullptr;
+      sockets.clear();
+    }
+    Communicator& communicator() override { return *connected; }
+    absl::Status Send(int rank, const trainer::v1::RankWork& work) override {
+      RankCommand command;
+      *command.mutable_work() = work;
+      return sockets[static_cast<size_t>(rank) - 1]->Send(command, kLong);
+    }
+
+    std::vector<std::jthread> threads;
+    std::vector<std::unique_ptr<MessageSocket>> sockets;
+    std::unique_ptr<Communicator> connected;
+  };
+
+  static absl::StatusOr<std::unique_ptr<Communicator>> Connect(int rank, int ranks,
+                                                               const std::string& file) {
+    GlooOptions options;
+    options.rank = rank;
+    options.size = ranks;
+    options.rendezvous_file = file;
+    options.connect_timeout = kLong;
+    return ConnectGloo(options);
+  }
+  absl::StatusOr<std::unique_ptr<PolicyLearner>> Make(int rank) {
+    UseOneTorchThread();
+    auto learner = PolicyLearner::Create(options_, clock_);
+    if (learner.ok()) on_made(rank, **learner);
+    return learner;
+  }
+
+  TestDirectory directory_;
+  FakeClock clock_;
+  const PolicyLearnerOptions options_;
+  int started_ = 0;
+  int dies_at_ = -1;
+  int dying_groups_ = 0;
+};
+
+class DataParallelLearnerTest : public PolicyLearnerFixture {
+ protected:
+  // The gradient of the first step, scaled: the first moments after it.
+  static std::vector<float> Gradient(const PolicyLearner& learner) {
+    std::vector<float> gradient;
+    const auto snapshot = *learner.Snapshot();
+    for (const StateTensor& tensor : snapshot->optimizer) {
+      if (tensor.name.starts_with("exp_avg_sq.")) continue;
+      const size_t begin = gradient.size();
+      gradient.resize(begin + tensor.bytes().size() / sizeof(float));
+      std::memcpy(gradient.data() + begin, tensor.bytes().data(), tensor.bytes().size());
+    }
+    return gradient;
+  }
+  // A learner with ranks that are threads.
+  struct Ranked {
+    std::shared_ptr<PolicyLearner> policy;
+    ThreadRanks* starter = nullptr;
+    std::unique_ptr<DataParallelLearner> learner;
+  };
+  Ranked MakeRanked(int ranks, bool has_reference = false) const {
+    Ranked ranked;
+    ranked.policy = MakeLearner();
+    if (has_reference) ranked.policy->FreezeReference();
+    auto starter = std::make_unique<ThreadRanks>(options_);
+    ranked.starter = starter.get();
+    ranked.learner =
+        std::make_unique<DataParallelLearner>(ranked.policy, std::move(starter), ranks);
+    return ranked;
+  }
+  // Trains `steps` steps of the same batches.
+  std::vector<TrainStepResult> TrainWith(Learner& learner, PolicyLearner& policy, int64_t steps) {
+    std::vector<TrainStepResult> results;
+    for (int64_t step = 1; step <= steps; ++step) {
+      const auto groups = OnPolicyGroups(policy, 5, static_cast<uint64_t>(step));
+      absl::StatusOr<TrainStepResult> result = learner.TrainStep(step, groups);
+      EXPECT_TRUE(result.ok()) << result.status();
+      if (result.ok()) results.push_back(*std::move(result));
+    }
+    return results;
+  }
+};
+
+TEST_F(DataParallelLearnerTest, AnyNumberOfRanksGivesTheSameGradientAndStep) {
+  options_.loss.kl.coef = 0.01;
+  const auto alone = MakeLearner();
+  alone->FreezeReference();
+  const TrainStepResult expected = TrainWith(*alone, *alone, 1).at(0);
+  const std::vector<float> gradient = Gradient(*alone);
+  float largest = 0;
+  for (const float value : gradient) largest = std::max(largest, std::abs(value));
+  for (const int ranks : {2, 4}) {
+    const Ranked ranked = MakeRanked(ranks, /*has_reference=*/true);
+    const TrainStepResult result = TrainWith(*ranked.learner, *ranked.policy, 1).at(0);
+    EXPECT_LT(MaxDifference(Gradient(*ranked.policy), gradient), 1e-5 * largest)
+        << ranks << " ranks";
+    EXPECT_NEAR(result.loss, expected.loss, 1e-6);
+    EXPECT_NEAR(result.grad_norm, expected.grad_norm, 1e-5 * expected.grad_norm);
+    EXPECT_NEAR(result.entropy, expected.entropy, 1e-5);
+    EXPECT_NEAR(result.kl_ref, expected.kl_ref, 1e-6);
+    EXPECT_EQ(result.tokens_trained, expected.tokens_trained);
+    EXPECT_DOUBLE_EQ(result.model_flops, expected.model_flops);
+    EXPECT_EQ(result.advantages, expected.advantages);
+  }
+}
+
+TEST_F(DataParallelLearnerTest, StepsWithSeveralMinibatchesGiveTheSameCurve) {
+  options_.minibatches_per_step = 2;
+  const auto alone = MakeLearner();
+  const std::vector<TrainStepResult> expected = TrainWith(*alone, *alone, 4);
+  const Ranked ranked = MakeRanked(2);
+  const std::vector<TrainStepResult> results = TrainWith(*ranked.learner, *ranked.policy, 4);
+  ASSERT_EQ(results.size(), expected.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    EXPECT_NEAR(results[i].loss, expected[i].loss, 1e-4);
+    EXPECT_NEAR(results[i].grad_norm, expected[i].grad_norm, 1e-3 * expected[i].grad_norm);
+  }
+  EXPECT_EQ(ranked.starter->started(), 1);
+}
+
+TEST_F(DataParallelLearnerTest, MoreRanksThanTreesWork) {
+  const Ranked ranked = MakeRanked(3);
+  const auto result = ranked.learner->TrainStep(1, OnPolicyGroups(*ranked.policy, 1));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_GT(result->grad_norm, 0);
+}
+
+// Whatever operation a rank dies in, each step is trained exactly once.
+TEST_F(DataParallelLearnerTest, ADeadRankIsReplacedAndTheStepIsTrainedOnce) {
+  options_.minibatches_per_step = 2;
+  constexpr int64_t kSteps = 2;
+  const Ranked undisturbed = MakeRanked(2);
+  TrainWith(*undisturbed.learner, *undisturbed.policy, kSteps);
+  bool died = true;
+  for (int operation = 0; died; ++operation) {
+    ASSERT_LT(operation, 100);
+    const Ranked ranked = MakeRanked(2);
+    ranked.starter->Kill(operation);
+    EXPECT_EQ(TrainWith(*ranked.learner, *ranked.policy, kSteps).size(), 2U);
+    EXPECT_EQ(Weights(*ranked.policy), Weights(*undisturbed.policy))
+        << "died at operation " << operation;
+    died = ranked.starter->started() > 1;
+    EXPECT_LE(ranked.starter->started(), 2);
+  }
+}
+
+TEST_F(DataParallelLearnerTest, RanksThatDieAgainLeaveTheMinibatchToRankZero) {
+  const auto alone = MakeLearner();
+  TrainWith(*alone, *alone, 1);
+  const Ranked ranked = MakeRanked(2);
+  ranked.starter->Kill(/*operation=*/0, /*groups=*/2);
+  TrainWith(*ranked.learner, *ranked.policy, 1);
+  EXPECT_EQ(Weights(*ranked.policy), Weights(*alone));
+  EXPECT_EQ(ranked.starter->started(), 2);
+  const auto next = ranked.learner->TrainStep(2, OnPolicyGroups(*ranked.policy, 3));
+  EXPECT_TRUE(next.ok()) << next.status();
+  EXPECT_EQ(ranked.starter->started(), 3) << "the next one is trained by all ranks again";
+}
+
+TEST_F(DataParallelLearnerTest, ANonFiniteLossOnOneRankIsTheErrorOfAll) {
+  const Ranked ranked = MakeRanked(2);
+  auto groups = OnPolicyGroups(*ranked.policy, 4);
+  // One of them is on each rank.
+  Response response = *groups[3].samples[0].sample.response;
+  response.behavior_logprobs[0] = std::numeric_limits<float>::quiet_NaN();
+  const Response good = *groups[3].samples[0].sample.response;
+  ReplaceResponse(groups[3].samples[0], response);
+  const std::vector<float> before = Weights(*ranked.policy);
+  const auto result = ranked.learner->TrainStep(1, groups);
+  EXPECT_TRUE(absl::IsFailedPrecondition(result.status())) << result.status();
+  EXPECT_EQ(Weights(*ranked.policy), before);
+  ReplaceResponse(groups[3].samples[0], good);
+  EXPECT_TRUE(ranked.learner->TrainStep(1, groups).ok());
+  EXPECT_EQ(ranked.starter->started(), 1) << "the ranks go on";
+}
+
+TEST_F(DataParallelLearnerTest, ARankWithOtherWeightsIsNoticed) {
+  const Ranked ranked = MakeRanked(2);
+  PolicyLearner* other = nullptr;
+  ranked.starter->on_made = [&](int, PolicyLearner& learner) { other = &learner; };
+  const auto groups = OnPolicyGroups(*ranked.policy, 4);
+  ASSERT_TRUE(ranked.learner->TrainStep(1, groups).ok());
+  // It waits for its next share.
+  other->InitializeRandom(6);
+  const auto result = ranked.learner->TrainStep(2, groups);
+  EXPECT_TRUE(absl::IsInternal(result.status())) << result.status();
+}
+
+TEST(DecideRanks, AllThenAllAgainThenRankZeroAlone) {
+  EXPECT_EQ(DecideRanks(4, 0).ranks, 4);
+  EXPECT_EQ(DecideRanks(4, 1).ranks, 4);
+  EXPECT_EQ(DecideRanks(4, 2).ranks, 1);
+}
+
+}  // namespace
+}  // namespace freshet

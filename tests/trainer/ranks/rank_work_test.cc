@@ -1,0 +1,70 @@
+#include "trainer/ranks/rank_work.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/testing/tiny_model.h"
+#include "tests/trainer/learner/train_groups.h"
+
+namespace freshet {
+namespace {
+
+using trainer::v1::RankWork;
+
+Minibatch Batch() {
+  std::vector<TrainGroup> groups;
+  for (int32_t g = 0; g < 3; ++g) {
+    const auto prompt = MakePrompt(g, {1, 2, 3 + g});
+    TrainGroup& group = groups.emplace_back();
+    for (int32_t i = 0; i < 2; ++i) {
+      group.samples.push_back(MakeTrainSample(prompt, i, {4, 5 + i, 6}, {-0.5F, -1.0F, -0.25F}, i));
+    }
+  }
+  PolicyLearnerOptions options;
+  options.model = TinyModel();
+  options.max_new_tokens = 3;
+  Minibatch batch = (*PlanStep(options, 7, groups)).minibatches[0];
+  batch.rows.columns[1].proximal_logprobs.assign(6, -0.75F);
+  return batch;
+}
+
+TEST(RankWork, CarriesAShare) {
+  const Minibatch batch = Batch();
+  const RankWork work = ToProto(RankWork::KIND_UPDATE, 7, batch);
+  const absl::StatusOr<Minibatch> read = ShareOf(work);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(ToProto(RankWork::KIND_UPDATE, 7, *read).SerializeAsString(), work.SerializeAsString());
+  EXPECT_EQ(read->normalizer.total_tokens, batch.normalizer.total_tokens);
+  EXPECT_EQ(read->normalizer.total_sequences, batch.normalizer.total_sequences);
+  EXPECT_EQ(read->normalizer.max_tokens, 3);
+  EXPECT_EQ(read->rows.num_sequences, batch.rows.num_sequences);
+  EXPECT_EQ(read->rows.loss_tokens, batch.rows.loss_tokens);
+  EXPECT_EQ(SuffixTokens(*read), 18);
+  for (size_t t = 0; t < batch.rows.trees.size(); ++t) {
+    EXPECT_EQ(read->rows.trees[t].suffixes, batch.rows.trees[t].suffixes);
+    EXPECT_EQ(read->rows.columns[t].sequence_index, batch.rows.columns[t].sequence_index);
+  }
+}
+
+TEST(RankWork, RefusesColumnsThatDoNotFit) {
+  const RankWork good = ToProto(RankWork::KIND_UPDATE, 7, Batch());
+  const auto refused = [&](auto change) {
+    RankWork bad = good;
+    change(*bad.mutable_trees(1));
+    return absl::IsDataLoss(ShareOf(bad).status());
+  };
+  EXPECT_TRUE(refused([](RankWork::Tree& tree) { tree.add_suffix_lengths(1); }));
+  EXPECT_TRUE(refused([](RankWork::Tree& tree) { tree.set_suffix_lengths(0, -1); }));
+  EXPECT_TRUE(refused([](RankWork::Tree& tree) { tree.set_suffix_lengths(0, 1 << 30); }));
+  EXPECT_TRUE(refused([](RankWork::Tree& tree) { tree.add_suffix_tokens(1); }));
+  EXPECT_TRUE(refused([](RankWork::Tree& tree) { tree.clear_suffix_lengths(); }));
+  EXPECT_TRUE(refused([](RankWork::Tree& tree) { tree.clear_prefix(); }));
+  EXPECT_TRUE(refused([](RankWork::Tree& tree) { tree.add_behavior_logprobs(0); }));
+  EXPECT_TRUE(refused([](RankWork::Tree& tree) { tree.add_loss_mask(0); }));
+  EXPECT_TRUE(refused([](RankWork::Tree& tree) { tree.add_advantages(0); }));
+  EXPECT_TRUE(refused([](RankWork::Tree& tree) { tree.add_proximal_logprobs(0); }));
+  EXPECT_TRUE(refused([](RankWork::Tree& tree) { tree.Clear(); }));
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,101 @@
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "base/digest.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "trainer/learner/policy_learner.h"
+#include "trainer/learner/policy_learner_state.h"
+#include "weights/transfer_time.h"
+
+namespace freshet {
+namespace {
+
+// How long the other ranks may compute. Dead ranks are noticed sooner, by whoever watches them.
+constexpr absl::Duration kComputeTimeout = absl::Minutes(30);
+
+std::span<std::byte> Bytes(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
+}
+
+}  // namespace
+
+// What a rank tells the others before the gradients are summed.
+struct PolicyLearner::RankOutcome {
+  int32_t code = 0;        // absl::StatusCode
+  char message[256] = {};  // shortened, ends with 0
+  uint64_t weights = 0;    // digest of the masters
+  StepSums sums;
+};
+
+void PolicyLearner::SetRanks(Communicator* ranks) { state_->ranks = ranks; }
+
+absl::Status PolicyLearner::SyncFromRankZero() {
+  try {
+    const at::NoGradGuard no_grad;
+    state_->AwaitLoans();
+    AdamWState optimizer = state_->optimizer->GetState();
+    struct {
+      int64_t step;
+      int64_t has_reference;
+    } facts{optimizer.step, state_->reference.defined() ? 1 : 0};
+    const auto receive = [&](std::span<std::byte> bytes) {
+      return state_->ranks->Broadcast(bytes, /*root=*/0,
+                                      kComputeTimeout + TransferTime(std::ssize(bytes)));
+    };
+    FRESHET_RETURN_IF_ERROR(receive(std::as_writable_bytes(std::span(&facts, 1))));
+    for (const at::Tensor& tensor : {state_->masters, optimizer.exp_avg, optimizer.exp_avg_sq}) {
+      FRESHET_RETURN_IF_ERROR(receive(Bytes(tensor)));
+    }
+    if (facts.has_reference != 0) {
+      if (!state_->reference.defined()) state_->reference = at::empty_like(state_->arena());
+      FRESHET_RETURN_IF_ERROR(receive(Bytes(state_->reference)));
+    }
+    if (state_->ranks->rank() == 0) return absl::OkStatus();
+    optimizer.step = facts.step;
+    FRESHET_RETURN_IF_ERROR(state_->optimizer->SetState(optimizer));
+    state_->MastersChanged();
+    return absl::OkStatus();
+  } catch (const std::exception& error) {
+    return TorchError(error);
+  }
+}
+
+// The sums of all ranks. An error of the lowest rank that has one is that of all.
+absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& own) const {
+  static_assert(std::is_trivially_copyable_v<RankOutcome>);
+  RankOutcome mine;
+  mine.code = static_cast<int32_t>(own.status().code());
+  const std::string message = Message(own.status());
+  std::memcpy(mine.message, message.data(), std::min(message.size(), sizeof(mine.message) - 1));
+  mine.weights = Xxh3(state_->masters.const_data_ptr(), state_->masters.nbytes());
+  if (own.ok()) mine.sums = *own;
+  std::vector<RankOutcome> all(static_cast<size_t>(state_->ranks->size()));
+  FRESHET_RETURN_IF_ERROR(state_->ranks->AllGather(
+      std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), kComputeTimeout));
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].code == 0) continue;
+    return StatusOf(static_cast<absl::StatusCode>(all[rank].code), "rank ", rank, ": ",
+                    std::string_view(all[rank].message));
+  }
+  StepSums sums;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].weights != all[0].weights) {
+      return Internal("the weights of rank ", rank, " differ from those of rank 0");
+    }
+    sums.Add(all[rank].sums);
+  }
+  return sums;
+}
+
+absl::Status PolicyLearner::SumGradients() {
+  const auto size = static_cast<size_t>(state_->gradients.numel());
+  return state_->ranks->AllReduce({state_->gradients.mutable_data_ptr<float>(), size},
+                                  TransferTime(static_cast<int64_t>(state_->gradients.nbytes())));
+}
+
+}  // namespace freshet

@@ -1,0 +1,112 @@
+#include "trainer/learner/step_plan.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "trainer/learner/learning_rate.h"
+#include "trainer/learner/model_flops.h"
+
+namespace freshet {
+
+void StepSums::Add(const StepSums& other) {
+  loss += other.loss;
+  grad_norm += other.grad_norm;
+  entropy += other.entropy;
+  kl_behavior += other.kl_behavior;
+  kl_ref += other.kl_ref;
+  weight += other.weight;
+  logprob_diff += other.logprob_diff;
+  optimizer_seconds += other.optimizer_seconds;
+  model_flops += other.model_flops;
+  tokens += other.tokens;
+  clipped += other.clipped;
+  ratios.Add(other.ratios);
+}
+
+absl::StatusOr<StepPlan> PlanStep(const PolicyLearnerOptions& options, int64_t step,
+                                  const std::vector<TrainGroup>& groups) {
+  FRESHET_ASSIGN_OR_RETURN(
+      TrainingRows all, MakeTrainingRows(groups, options.loss.advantage, options.whole_responses));
+  const size_t parts = std::min(static_cast<size_t>(options.minibatches_per_step), groups.size());
+  StepPlan plan;
+  plan.step = step;
+  // With one minibatch the policy is its own proximal policy.
+  plan.proximal = parts > 1 && options.loss.NeedsProximal();
+  plan.minibatches.resize(parts);
+  for (size_t t = 0; t < all.trees.size(); ++t) {
+    plan.minibatches[all.groups[t] * parts / groups.size()].rows.Add(std::move(all.trees[t]),
+                                                                     std::move(all.columns[t]));
+  }
+  for (Minibatch& minibatch : plan.minibatches) {
+    minibatch.normalizer = {static_cast<double>(minibatch.rows.loss_tokens),
+                            static_cast<double>(minibatch.rows.num_sequences),
+                            static_cast<double>(options.max_new_tokens)};
+  }
+  plan.advantages = std::move(all.advantages);
+  return plan;
+}
+
+absl::Status MinibatchError(const StepPlan& plan, size_t m, const absl::Status& status) {
+  if (m == 0) return status;
+  return absl::AbortedError(
+      StrCat("minibatch ", m + 1, " of ", plan.minibatches.size(), ": ", Message(status)));
+}
+
+TrainStepResult StepResult(StepPlan plan, const StepSums& sums,
+                           const LearningRateSchedule& schedule) {
+  const auto parts = static_cast<double>(plan.minibatches.size());
+  const auto tokens = static_cast<double>(std::max<int64_t>(sums.tokens, 1));
+  TrainStepResult result;
+  result.loss = sums.loss / parts;
+  result.grad_norm = sums.grad_norm / parts;
+  result.learning_rate = LearningRate(schedule, plan.step);
+  result.entropy = sums.entropy / tokens;
+  result.kl_behavior = sums.kl_behavior / tokens;
+  result.kl_ref = sums.kl_ref / tokens;
+  result.ratio_clip_fraction = static_cast<double>(sums.clipped) / tokens;
+  result.importance_weight_mean = sums.weight / tokens;
+  result.logprob_diff = sums.logprob_diff / tokens;
+  result.importance_ratios = sums.ratios;
+  result.tokens_trained = sums.tokens;
+  result.model_flops = sums.model_flops;
+  result.optimizer_seconds = sums.optimizer_seconds;
+  result.advantages = std::move(plan.advantages);
+  return result;
+}
+
+std::vector<size_t> BalanceTrees(const std::vector<double>& costs, size_t ranks) {
+  std::vector<size_t> order(costs.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return costs[a] > costs[b]; });
+  std::vector<double> loads(ranks);
+  std::vector<size_t> rank_of(costs.size());
+  for (const size_t tree : order) {
+    const auto least = std::min_element(loads.begin(), loads.end());
+    *least += costs[tree];
+    rank_of[tree] = static_cast<size_t>(least - loads.begin());
+  }
+  return rank_of;
+}
+
+std::vector<RankShare> DivideMinibatch(const ModelConfig& model, const Minibatch& minibatch,
+                                       size_t ranks) {
+  const TrainingRows& rows = minibatch.rows;
+  std::vector<double> costs;
+  for (const PackTree& tree : rows.trees) costs.push_back(TrainingFlops(model, {tree}));
+  const std::vector<size_t> rank_of = BalanceTrees(costs, ranks);
+  std::vector<RankShare> shares(ranks);
+  for (size_t t = 0; t < rank_of.size(); ++t) {
+    RankShare& share = shares[rank_of[t]];
+    share.minibatch.rows.Add(rows.trees[t], rows.columns[t]);
+    share.trees.push_back(t);
+  }
+  for (RankShare& share : shares) share.minibatch.normalizer = minibatch.normalizer;
+  return shares;
+}
+
+}  // namespace freshet

@@ -1,0 +1,62 @@
+#ifndef FRESHET_TRAINER_RANKS_DATA_PARALLEL_LEARNER_H_
+#define FRESHET_TRAINER_RANKS_DATA_PARALLEL_LEARNER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "trainer/learner/step_plan.h"
+#include "trainer/ranks/rank_group.h"
+
+namespace freshet {
+
+// With how many ranks a minibatch is tried. Pure.
+struct RankAttempt {
+  int ranks = 1;
+  const char* reason = "";
+};
+// `attempt` from 0: each but the first follows the loss of a rank.
+RankAttempt DecideRanks(int ranks, int attempt);
+
+// Data-parallel training: every rank holds the whole model, computes the gradients of its part of
+// each minibatch, and applies the sum of all ranks' (arXiv:2006.15704). Rank 0, which is `learner`,
+// leads: it divides the minibatches, and the others get their state from it.
+//
+// A rank that dies or hangs is replaced, with the state of rank 0, and the minibatch is repeated;
+// rank 0 has not applied it before all ranks have taken part in the sum. If the replacement is lost
+// too, rank 0 computes the minibatch alone, and the next one is tried with all ranks again.
+class DataParallelLearner final : public Learner {
+ public:
+  // ranks >= 2.
+  DataParallelLearner(std::shared_ptr<PolicyLearner> learner, std::unique_ptr<RankStarter> starter,
+                      int ranks);
+  ~DataParallelLearner() override;
+
+  absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
+                                            const std::vector<TrainGroup>& groups) override;
+  std::string_view Arena() const override { return learner_->Arena(); }
+  absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override {
+    return learner_->Snapshot();
+  }
+
+ private:
+  absl::Status WithRanks(int64_t step, absl::FunctionRef<absl::Status(size_t ranks)> work);
+  absl::Status Form(int ranks);
+  void Disband();
+  absl::Status Send(trainer::v1::RankWork::Kind kind, int64_t step,
+                    const std::vector<RankShare>& shares, int64_t largest_share);
+  absl::Status ComputeProximal(int64_t step, Minibatch& minibatch, size_t ranks);
+  absl::StatusOr<StepSums> Update(int64_t step, const Minibatch& minibatch, size_t ranks);
+
+  const std::shared_ptr<PolicyLearner> learner_;
+  const std::unique_ptr<RankStarter> starter_;
+  const int ranks_;
+  std::unique_ptr<RankGroup> group_;  // null: none is formed
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_RANKS_DATA_PARALLEL_LEARNER_H_

@@ -1,0 +1,110 @@
+#include "trainer/ranks/rank_follower.h"
+
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "trainer/ranks/rank_work.h"
+
+namespace freshet {
+namespace {
+
+using trainer::v1::RankCommand;
+using trainer::v1::RankReport;
+using trainer::v1::RankStart;
+using trainer::v1::RankWork;
+
+constexpr absl::Duration kReportPeriod = absl::Seconds(1);
+constexpr absl::Duration kReportTimeout = absl::Seconds(5);
+constexpr absl::Duration kStartTimeout = absl::Seconds(60);
+
+// Tells rank 0 every second, and at every change, what this rank does.
+class Reports {
+ public:
+  explicit Reports(MessageSocket& socket) : socket_(socket) {
+    thread_ = std::jthread([this](std::stop_token stop) {
+      while (!stop.stop_requested()) {
+        if (!Send().ok()) return;
+        ended_.WaitFor(kReportPeriod);
+      }
+    });
+  }
+  ~Reports() {
+    thread_.request_stop();
+    ended_.Notify();
+  }
+
+  void Set(RankReport::State state, int64_t step, const std::string& error = "") {
+    {
+      const MutexLock lock(mu_);
+      report_.set_state(state);
+      report_.set_step(step);
+      report_.set_error(error);
+    }
+    // If rank 0 is gone, so is the socket that commands come from.
+    (void)Send();
+  }
+
+ private:
+  absl::Status Send() {
+    const MutexLock lock(mu_);
+    return socket_.Send(report_, kReportTimeout);
+  }
+
+  MessageSocket& socket_;
+  Mutex mu_;
+  RankReport report_ ABSL_GUARDED_BY(mu_);
+  Notification ended_;
+  std::jthread thread_;
+};
+
+absl::Status Work(MessageSocket& socket, const RankParts& parts, Reports& reports) {
+  reports.Set(RankReport::STATE_JOINING, 0);
+  RankCommand command;
+  FRESHET_RETURN_IF_ERROR(socket.Receive(command, kStartTimeout));
+  if (!command.has_start()) return DataLoss("the first command is not to start");
+  const RankStart start = command.start();
+  SetLogRole(StrCat("rank-", start.rank()));
+  FRESHET_ASSIGN_OR_RETURN(const auto learner, parts.make_learner(start));
+  FRESHET_ASSIGN_OR_RETURN(const auto communicator, parts.connect(start));
+  learner->SetRanks(communicator.get());
+  FRESHET_RETURN_IF_ERROR(learner->SyncFromRankZero());
+  int64_t step = 0;
+  while (true) {
+    reports.Set(RankReport::STATE_IDLE, step);
+    // The wait ends at the latest with rank 0's process.
+    const absl::Status received = socket.Receive(command, absl::InfiniteDuration());
+    if (absl::IsUnavailable(received)) return absl::OkStatus();
+    FRESHET_RETURN_IF_ERROR(received);
+    if (!command.has_work()) return DataLoss("a command without work");
+    const RankWork& work = command.work();
+    FRESHET_ASSIGN_OR_RETURN(Minibatch share, ShareOf(work));
+    step = work.step();
+    reports.Set(RankReport::STATE_TRAINING, step);
+    absl::Status done;
+    if (work.kind() == RankWork::KIND_PROXIMAL) {
+      done = GatherProximal(*learner, *communicator, share, work.largest_share()).status();
+    } else {
+      done = learner->Update(step, share).status();
+    }
+    // Rank 0 has the errors of updates too, and decides.
+    FRESHET_RETURN_IF_ERROR(communicator->error());
+    if (absl::IsInternal(done) || absl::IsDataLoss(done)) return done;
+  }
+}
+
+}  // namespace
+
+absl::Status RunRank(MessageSocket& socket, const RankParts& parts) {
+  Reports reports(socket);
+  absl::Status status = Work(socket, parts, reports);
+  if (!status.ok()) reports.Set(RankReport::STATE_FAILED, 0, std::string(Message(status)));
+  return status;
+}
+
+}  // namespace freshet

@@ -1,0 +1,30 @@
+#ifndef FRESHET_TRAINER_RANKS_RANK_FOLLOWER_H_
+#define FRESHET_TRAINER_RANKS_RANK_FOLLOWER_H_
+
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "collective/communicator.h"
+#include "freshet/trainer/v1/rank.pb.h"
+#include "trainer/learner/policy_learner.h"
+#include "trainer/ranks/message_socket.h"
+
+namespace freshet {
+
+// The parts of a rank that depend on where it runs.
+struct RankParts {
+  std::function<absl::StatusOr<std::unique_ptr<PolicyLearner>>(const trainer::v1::RankStart&)>
+      make_learner;  // without weights
+  std::function<absl::StatusOr<std::unique_ptr<Communicator>>(const trainer::v1::RankStart&)>
+      connect;
+};
+
+// Works as one of ranks 1 .. of a group until rank 0 closes `socket`, which gives OK. Otherwise the
+// error that ended it, which rank 0 is told.
+absl::Status RunRank(MessageSocket& socket, const RankParts& parts);
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_RANKS_RANK_FOLLOWER_H_

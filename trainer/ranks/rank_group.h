@@ -1,0 +1,35 @@
+#ifndef FRESHET_TRAINER_RANKS_RANK_GROUP_H_
+#define FRESHET_TRAINER_RANKS_RANK_GROUP_H_
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "collective/communicator.h"
+#include "freshet/trainer/v1/rank.pb.h"
+
+namespace freshet {
+
+// Rank 0's view of its group: the other ranks, started for it. Its destructor ends them.
+class RankGroup {
+ public:
+  virtual ~RankGroup() = default;
+  // Aborted, with the reason, as soon as another rank is known to be dead or to hang.
+  virtual Communicator& communicator() = 0;
+  // Hands `work` to rank `rank` (1 ..). UNAVAILABLE or DEADLINE_EXCEEDED: the rank does not take
+  // it; the group is of no use afterwards.
+  virtual absl::Status Send(int rank, const trainer::v1::RankWork& work) = 0;
+};
+
+// Port: starts ranks, be they processes of this machine or of others.
+class RankStarter {
+ public:
+  virtual ~RankStarter() = default;
+  // Starts ranks 1 .. ranks - 1 and connects to them. UNAVAILABLE, with the reason: one does not
+  // come in time.
+  virtual absl::StatusOr<std::unique_ptr<RankGroup>> Start(int ranks) = 0;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_RANKS_RANK_GROUP_H_

@@ -1,0 +1,30 @@
+#ifndef FRESHET_TRAINER_RANKS_RANK_WORK_H_
+#define FRESHET_TRAINER_RANKS_RANK_WORK_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "collective/communicator.h"
+#include "freshet/trainer/v1/rank.pb.h"
+#include "trainer/learner/step_plan.h"
+
+namespace freshet {
+
+trainer::v1::RankWork ToProto(trainer::v1::RankWork::Kind kind, int64_t step,
+                              const Minibatch& share);
+// The share of `work`. DATA_LOSS: lengths that contradict each other.
+absl::StatusOr<Minibatch> ShareOf(const trainer::v1::RankWork& work);
+
+// Suffix tokens of a share: its number of proximal log-probs.
+int64_t SuffixTokens(const Minibatch& share);
+
+// Computes the proximal log-probs of this rank's share and gathers those of all ranks. The result
+// has `largest_share` places for each rank. Errors of Communicator, which has one then.
+absl::StatusOr<std::vector<float>> GatherProximal(const PolicyLearner& learner,
+                                                  Communicator& communicator, Minibatch& share,
+                                                  int64_t largest_share);
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_RANKS_RANK_WORK_H_
