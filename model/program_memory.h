@@ -10,7 +10,7 @@ namespace freshet {
 // Memory of a process with LibTorch before it has a model: code, tables, threads, and what the
 // allocator keeps.
 inline MemoryItem ProgramMemory() {
-  return {"program", int64_t{300} << 20, MemoryItem::Place::kHost};
+  return {"program", int64_t{270} << 20, MemoryItem::Place::kHost};
 }
 
 }  // namespace freshet

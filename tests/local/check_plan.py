@@ -29,7 +29,7 @@ rollout: {{max_new_tokens: {tokens}, min_new_tokens: {tokens}, threads: 2, kv_ca
 staleness: {{max: 0}}
 reward: {{components: {{exact: {{type: exact_match}}}}}}
 loss: {{preset: grpo, kl: {{kind: {kl}{coef}}}}}
-trainer: {{steps: 3, threads: 2, max_tokens_per_microbatch: 16384, activation_checkpointing: {checkpointing}}}
+trainer: {{steps: 2, threads: 2, max_tokens_per_microbatch: 16384, activation_checkpointing: {checkpointing}}}
 optimizer: {{learning_rate: 1.0e-5}}
 checkpoint: {{every_steps: 1}}
 """
@@ -43,11 +43,11 @@ SHAPES = {
                         checkpointing="false",
                         config="hidden_size: 128, num_hidden_layers: 8, num_attention_heads: 4, "
                                "intermediate_size: 512"),
-    # Activation checkpointing, and gradients of a single thread.
-    "checkpointing": dict(dtype="bf16", kl="none", coef="", group=8, tokens=256, cache=64 * MIB,
+    # Activation checkpointing.
+    "checkpointing": dict(dtype="bf16", kl="none", coef="", group=8, tokens=480, cache=144 * MIB,
                           checkpointing="true",
-                          config="hidden_size: 768, num_hidden_layers: 24, "
-                                 "num_attention_heads: 12, intermediate_size: 2048"),
+                          config="hidden_size: 256, num_hidden_layers: 16, num_attention_heads: 4, "
+                                 "num_key_value_heads: 2, intermediate_size: 768"),
 }
 
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct TrainStepResult {
   double optimizer_seconds = 0;
   // For every sample, in the shape of the groups; empty if the learner has none.
   std::vector<std::vector<double>> advantages;
+  std::vector<std::string> lost_ranks;  // why ranks were lost during the step
 };
 
 // The model under training: turns batches into new weights. The trainer loop decides when to train,
@@ -54,6 +56,9 @@ class Learner {
   // The learner's state for a checkpoint. Where memory is short it is lent, not copied: TrainStep
   // then waits, before it changes the state, until all holders of the result have dropped it.
   virtual absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const = 0;
+
+  // Which ranks a step waits for, and what they do; "": it does not wait. Thread-safe.
+  virtual std::string WaitsFor() const { return ""; }
 };
 
 }  // namespace freshet

@@ -40,6 +40,15 @@ struct PolicyLearnerOptions {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0, grad_clip_norm = 1.0;
 };
 
+// What a rank is doing.
+enum class RankPhase {
+  kIdle,
+  kComputing,   // its share of a minibatch
+  kExchanging,  // all-gather of outcomes
+  kSumming,     // all-reduce of gradients
+  kUpdating,
+};
+
 // One row of supervised warm-up: loss on the answer only.
 struct SftExample {
   std::vector<int32_t> prompt;
@@ -89,8 +98,9 @@ class PolicyLearner final : public Learner {
   // Parts of TrainStep, for ranks that train together (data parallelism): their learners hold the
   // same state, and each computes its share of a minibatch.
   //
-  // `ranks` must outlive its use here; null: this learner is alone.
-  void SetRanks(Communicator* ranks);
+  // `ranks` must outlive its use here; null: this learner is alone. `on_phase` is called when this
+  // rank begins another part of its work.
+  void SetRanks(Communicator* ranks, std::function<void(RankPhase)> on_phase = nullptr);
   // Replaces weights, moments and reference by those of rank 0, which calls it too. Errors of
   // Communicator.
   absl::Status SyncFromRankZero();

@@ -32,7 +32,10 @@ struct PolicyLearner::RankOutcome {
   StepSums sums;
 };
 
-void PolicyLearner::SetRanks(Communicator* ranks) { state_->ranks = ranks; }
+void PolicyLearner::SetRanks(Communicator* ranks, std::function<void(RankPhase)> on_phase) {
+  state_->ranks = ranks;
+  state_->on_phase = on_phase == nullptr ? [](RankPhase) {} : std::move(on_phase);
+}
 
 absl::Status PolicyLearner::SyncFromRankZero() {
   try {
@@ -74,6 +77,7 @@ absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& ow
   std::memcpy(mine.message, message.data(), std::min(message.size(), sizeof(mine.message) - 1));
   mine.weights = Xxh3(state_->masters.const_data_ptr(), state_->masters.nbytes());
   if (own.ok()) mine.sums = *own;
+  state_->on_phase(RankPhase::kExchanging);
   std::vector<RankOutcome> all(static_cast<size_t>(state_->ranks->size()));
   FRESHET_RETURN_IF_ERROR(state_->ranks->AllGather(
       std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), kComputeTimeout));
@@ -93,6 +97,7 @@ absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& ow
 }
 
 absl::Status PolicyLearner::SumGradients() {
+  state_->on_phase(RankPhase::kSumming);
   const auto size = static_cast<size_t>(state_->gradients.numel());
   return state_->ranks->AllReduce({state_->gradients.mutable_data_ptr<float>(), size},
                                   TransferTime(static_cast<int64_t>(state_->gradients.nbytes())));

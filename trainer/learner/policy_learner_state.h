@@ -70,6 +70,7 @@ struct PolicyLearner::State {
   std::optional<AdamW> optimizer;
   std::vector<std::shared_ptr<Notification>> loans;  // of the state; see Snapshot
   Communicator* ranks = nullptr;                     // null: alone
+  std::function<void(RankPhase)> on_phase = [](RankPhase) {};
 
   double temperature() const { return options.temperature > 0 ? options.temperature : 1.0; }
   // What a forward pass computes with, and what is published.

@@ -54,6 +54,7 @@ absl::StatusOr<TrainStepResult> PolicyLearner::TrainStep(int64_t step,
 
 absl::Status PolicyLearner::ComputeProximal(Minibatch& share) const {
   try {
+    state_->on_phase(RankPhase::kComputing);
     const Runs runs = state_->Split(share.rows.trees);
     return state_->microbatches.ForEach(runs.tokens, [&](size_t run) {
       const at::NoGradGuard no_grad;
@@ -79,10 +80,12 @@ absl::Status PolicyLearner::ComputeProximal(Minibatch& share) const {
 
 absl::StatusOr<StepSums> PolicyLearner::Update(int64_t step, const Minibatch& share) {
   try {
+    state_->on_phase(RankPhase::kComputing);
     absl::StatusOr<StepSums> sums = AddGradients(share);
     if (state_->ranks != nullptr) sums = Agree(sums);
     FRESHET_RETURN_IF_ERROR(sums.status());
     if (state_->ranks != nullptr) FRESHET_RETURN_IF_ERROR(SumGradients());
+    state_->on_phase(RankPhase::kUpdating);
     const absl::Time start = state_->clock.Now();
     FRESHET_ASSIGN_OR_RETURN(const StepReport report,
                              state_->Update(LearningRate(state_->options.schedule, step)));

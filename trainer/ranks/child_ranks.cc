@@ -114,6 +114,10 @@ class ChildRank {
   }
 
   MessageSocket& socket() { return socket_; }
+  RankReport last_report() const {
+    const MutexLock lock(mu_);
+    return last_;
+  }
 
  private:
   ChildRank(pid_t pid, UniqueFd fd) : pid_(pid), socket_(std::move(fd)) {}
@@ -135,6 +139,8 @@ class ChildRank {
                    : std::string(Message(received));
       }
       if (report.state() == RankReport::STATE_FAILED) return StrCat("failed: ", report.error());
+      const MutexLock lock(mu_);
+      last_ = report;
       patience = options.silence;
     }
   }
@@ -156,8 +162,9 @@ class ChildRank {
   const pid_t pid_;
   MessageSocket socket_;
   Notification ending_;
-  Mutex mu_;
+  mutable Mutex mu_;
   bool reaped_ ABSL_GUARDED_BY(mu_) = false;
+  RankReport last_ ABSL_GUARDED_BY(mu_);
   std::thread listener_;
 };
 
@@ -203,6 +210,11 @@ class ChildRankGroup final : public RankGroup {
     RankCommand command;
     *command.mutable_work() = work;
     return children_[static_cast<size_t>(rank) - 1]->socket().Send(command, kSendTimeout);
+  }
+  std::vector<RankReport> Reports() const override {
+    std::vector<RankReport> reports;
+    for (const auto& child : children_) reports.push_back(child->last_report());
+    return reports;
   }
 
  private:

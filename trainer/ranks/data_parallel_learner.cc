@@ -28,14 +28,28 @@ DataParallelLearner::~DataParallelLearner() { Disband(); }
 
 void DataParallelLearner::Disband() {
   learner_->SetRanks(nullptr);
-  group_ = nullptr;
+  std::unique_ptr<RankGroup> group;
+  const MutexLock lock(mu_);
+  group_.swap(group);
+}
+
+std::string DataParallelLearner::WaitsFor() const {
+  const MutexLock lock(mu_);
+  return group_ == nullptr ? "" : LateRanks(phase_, step_, group_->Reports());
 }
 
 absl::Status DataParallelLearner::Form(int ranks) {
   if (ranks == 1) Disband();
   if (ranks == 1 || group_ != nullptr) return absl::OkStatus();
-  FRESHET_ASSIGN_OR_RETURN(group_, starter_->Start(ranks));
-  learner_->SetRanks(&group_->communicator());
+  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<RankGroup> group, starter_->Start(ranks));
+  {
+    const MutexLock lock(mu_);
+    group_ = std::move(group);
+  }
+  learner_->SetRanks(&group_->communicator(), [this](RankPhase phase) {
+    const MutexLock lock(mu_);
+    phase_ = phase;
+  });
   FRESHET_RETURN_IF_ERROR(learner_->SyncFromRankZero());
   FRESHET_LOG(Info) << "event=ranks_formed ranks=" << ranks;
   return absl::OkStatus();
@@ -44,6 +58,11 @@ absl::Status DataParallelLearner::Form(int ranks) {
 absl::StatusOr<TrainStepResult> DataParallelLearner::TrainStep(
     int64_t step, const std::vector<TrainGroup>& groups) {
   FRESHET_ASSIGN_OR_RETURN(StepPlan plan, PlanStep(learner_->options(), step, groups));
+  lost_.clear();
+  {
+    const MutexLock lock(mu_);
+    step_ = step;
+  }
   if (plan.proximal) {
     for (Minibatch& minibatch : plan.minibatches) {
       FRESHET_RETURN_IF_ERROR(
@@ -59,7 +78,11 @@ absl::StatusOr<TrainStepResult> DataParallelLearner::TrainStep(
     });
     if (!updated.ok()) return MinibatchError(plan, m, updated);
   }
-  return StepResult(std::move(plan), sums, learner_->options().schedule);
+  TrainStepResult result = StepResult(std::move(plan), sums, learner_->options().schedule);
+  result.lost_ranks = std::move(lost_);
+  const MutexLock lock(mu_);
+  phase_ = RankPhase::kIdle;
+  return result;
 }
 
 // `work` changes nothing unless it returns OK.
@@ -73,10 +96,12 @@ absl::Status DataParallelLearner::WithRanks(int64_t step,
     const absl::Status lost = group_ == nullptr ? status : group_->communicator().error();
     if (lost.ok()) return status;
     Disband();
-    if (status.ok()) return status;  // it was lost after the work
+    lost_.push_back(Message(lost));
+    // If it was lost after the work, the next work is that of a new group.
+    const char* next = DecideRanks(ranks_, status.ok() ? 0 : attempt + 1).reason;
     FRESHET_LOG(Warning) << "event=rank_lost step=" << step
-                         << " reason=" << LogQuoted(Message(lost))
-                         << " next=" << LogQuoted(DecideRanks(ranks_, attempt + 1).reason);
+                         << " reason=" << LogQuoted(Message(lost)) << " next=" << LogQuoted(next);
+    if (status.ok()) return status;
   }
 }
 

@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "base/mutex.h"
 #include "trainer/learner/step_plan.h"
 #include "trainer/ranks/rank_group.h"
 
@@ -41,6 +43,7 @@ class DataParallelLearner final : public Learner {
   absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override {
     return learner_->Snapshot();
   }
+  std::string WaitsFor() const override;
 
  private:
   absl::Status WithRanks(int64_t step, absl::FunctionRef<absl::Status(size_t ranks)> work);
@@ -54,7 +57,12 @@ class DataParallelLearner final : public Learner {
   const std::shared_ptr<PolicyLearner> learner_;
   const std::unique_ptr<RankStarter> starter_;
   const int ranks_;
-  std::unique_ptr<RankGroup> group_;  // null: none is formed
+  std::vector<std::string> lost_;  // during the step
+
+  mutable Mutex mu_;                  // also held while group_ is replaced
+  std::unique_ptr<RankGroup> group_;  // null: none is formed; written by the loop's thread
+  int64_t step_ ABSL_GUARDED_BY(mu_) = 0;
+  RankPhase phase_ ABSL_GUARDED_BY(mu_) = RankPhase::kIdle;
 };
 
 }  // namespace freshet

@@ -45,8 +45,16 @@ class Reports {
       report_.set_state(state);
       report_.set_step(step);
       report_.set_error(error);
+      report_.clear_phase();
     }
     // If rank 0 is gone, so is the socket that commands come from.
+    (void)Send();
+  }
+  void SetPhase(RankPhase phase) {
+    {
+      const MutexLock lock(mu_);
+      report_.set_phase(PhaseText(phase));
+    }
     (void)Send();
   }
 
@@ -72,7 +80,7 @@ absl::Status Work(MessageSocket& socket, const RankParts& parts, Reports& report
   SetLogRole(StrCat("rank-", start.rank()));
   FRESHET_ASSIGN_OR_RETURN(const auto learner, parts.make_learner(start));
   FRESHET_ASSIGN_OR_RETURN(const auto communicator, parts.connect(start));
-  learner->SetRanks(communicator.get());
+  learner->SetRanks(communicator.get(), [&](RankPhase phase) { reports.SetPhase(phase); });
   FRESHET_RETURN_IF_ERROR(learner->SyncFromRankZero());
   int64_t step = 0;
   while (true) {

@@ -4,12 +4,14 @@
 #include <span>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 
 namespace freshet {
 namespace {
 
+using trainer::v1::RankReport;
 using trainer::v1::RankWork;
 
 // How long the other ranks may compute.
@@ -86,6 +88,41 @@ absl::StatusOr<Minibatch> ShareOf(const RankWork& work) {
     share.rows.Add(std::move(tokens), std::move(columns));
   }
   return share;
+}
+
+const char* PhaseText(RankPhase phase) {
+  switch (phase) {
+    case RankPhase::kIdle:
+      return "waits for work";
+    case RankPhase::kComputing:
+      return "computes";
+    case RankPhase::kExchanging:
+      return "exchanges outcomes";
+    case RankPhase::kSumming:
+      return "sums gradients";
+    case RankPhase::kUpdating:
+      return "updates weights";
+  }
+  return "";
+}
+
+std::string LateRanks(RankPhase own, int64_t step,
+                      const std::vector<trainer::v1::RankReport>& others) {
+  if (own != RankPhase::kExchanging && own != RankPhase::kSumming) return "";
+  std::vector<std::string> late;
+  for (size_t i = 0; i < others.size(); ++i) {
+    const RankReport& other = others[i];
+    const std::string rank = StrCat("rank ", i + 1);
+    if (other.state() == RankReport::STATE_JOINING) {
+      late.push_back(StrCat(rank, " (joins)"));
+    } else if (other.step() != step) {
+      late.push_back(StrCat(rank, " (has not begun)"));
+    } else if (other.phase() != PhaseText(own)) {
+      late.push_back(StrCat(rank, " (", other.phase().empty() ? "begins" : other.phase(), ")"));
+    }
+  }
+  if (late.empty()) return "";
+  return StrCat("step ", step, ": ", absl::StrJoin(late, ", "));
 }
 
 int64_t SuffixTokens(const Minibatch& share) {

@@ -2,6 +2,7 @@
 #define FRESHET_TRAINER_RANKS_RANK_WORK_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,6 +16,13 @@ trainer::v1::RankWork ToProto(trainer::v1::RankWork::Kind kind, int64_t step,
                               const Minibatch& share);
 // The share of `work`. DATA_LOSS: lengths that contradict each other.
 absl::StatusOr<Minibatch> ShareOf(const trainer::v1::RankWork& work);
+
+const char* PhaseText(RankPhase phase);
+
+// Which of `others` (from rank 1 on) a rank in phase `own` of step `step` waits for, and what they
+// do; "": for none. Pure.
+std::string LateRanks(RankPhase own, int64_t step,
+                      const std::vector<trainer::v1::RankReport>& others);
 
 // Suffix tokens of a share: its number of proximal log-probs.
 int64_t SuffixTokens(const Minibatch& share);

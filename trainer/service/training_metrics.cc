@@ -111,6 +111,9 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
                          "Seconds that the trainer waited for samples."),
            labels};
   steps_ = {CounterFamily(registry, "freshet_steps_total", "Training steps done."), labels};
+  lost_ranks_ = {CounterFamily(registry, "freshet_lost_ranks_total",
+                               "Ranks of the trainer that died or hung and were replaced."),
+                 labels};
   trained_ = {CounterFamily(registry, "freshet_tokens_total", "Tokens by phase."),
               With(labels, "phase", "trained")};
   flops_ = {CounterFamily(registry, "freshet_model_flops_total",
@@ -124,6 +127,7 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
 void TrainingMetrics::OnStep(const StepMetrics& m, const FinishedStep& report) {
   OnStep(m);
   OnBatch(SummarizeBatch(*report.groups, full_marks_));
+  lost_ranks_->Increment(static_cast<double>(report.result.lost_ranks.size()));
   const ImportanceRatios& ratios = report.result.importance_ratios;
   ratios_->ObserveMultiple({ratios.tokens.begin(), ratios.tokens.end()}, ratios.sum);
 }

@@ -49,6 +49,7 @@ class TrainingMetrics {
   std::map<std::string, metrics::CounterSeries> solved_;
   metrics::CounterSeries wait_;
   metrics::CounterSeries steps_;
+  metrics::CounterSeries lost_ranks_;
   metrics::CounterSeries trained_;
   metrics::CounterSeries flops_;
   metrics::GaugeSeries version_;

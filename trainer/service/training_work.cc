@@ -217,6 +217,7 @@ absl::Status TrainingWork::RunLoop(const TrainerLoopOptions& options, bool save_
                                           *context_.clock, *context_.faults, options);
     loop_->SetPaused(paused_);
     loop = loop_.get();
+    training_ = learner_.learner;
     policy_ = options.loaded;
   }
   last_step_ = context_.clock->Now();  // excludes model loading and warm-up from the step
@@ -231,6 +232,7 @@ absl::Status TrainingWork::RunLoop(const TrainerLoopOptions& options, bool save_
   {
     MutexLock lock(mu_);
     ended = std::move(loop_);
+    training_ = nullptr;
   }
   return status;
 }
@@ -257,6 +259,7 @@ absl::Status TrainingWork::OnStep(const FinishedStep& report, const WeightSnapsh
                              : 0;
     waits_for_ = report.redo ? StrCat("redoing step ", report.step) : "";
   }
+  for (const std::string& reason : report.result.lost_ranks) Note("rank_lost", "warning", reason);
   if (context_.listener != nullptr) {
     if (report.redo) {
       context_.listener->OnRedo(assign_.job_id(), report.policy.version);
@@ -355,6 +358,7 @@ void TrainingWork::FillStatus(AssignmentStatus& status) const {
   MutexLock lock(mu_);
   if (status.state() == AssignmentStatus::STATE_RUNNING) status.set_state(state_);
   status.set_waits_for(waits_for_);
+  if (waits_for_.empty() && training_ != nullptr) status.set_waits_for(training_->WaitsFor());
   status.mutable_policy()->set_lineage(policy_.lineage);
   status.mutable_policy()->set_version(policy_.version);
 }

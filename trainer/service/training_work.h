@@ -140,6 +140,7 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
 
   mutable Mutex mu_;
   std::unique_ptr<TrainerLoop> loop_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<const Learner> training_ ABSL_GUARDED_BY(mu_);  // of loop_
   bool paused_ ABSL_GUARDED_BY(mu_) = false;
   cluster::v1::AssignmentStatus::State state_ ABSL_GUARDED_BY(mu_) =
       cluster::v1::AssignmentStatus::STATE_STARTING;

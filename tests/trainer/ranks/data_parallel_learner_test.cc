@@ -128,6 +128,7 @@ class ThreadRanks final : public RankStarter {
       *command.mutable_work() = work;
       return sockets[static_cast<size_t>(rank) - 1]->Send(command, kLong);
     }
+    std::vector<RankReport> Reports() const override { return {}; }
 
     std::vector<std::jthread> threads;
     std::vector<std::unique_ptr<MessageSocket>> sockets;

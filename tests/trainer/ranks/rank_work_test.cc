@@ -1,5 +1,6 @@
 #include "trainer/ranks/rank_work.h"
 
+#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -64,6 +65,27 @@ TEST(RankWork, RefusesColumnsThatDoNotFit) {
   EXPECT_TRUE(refused([](RankWork::Tree& tree) { tree.add_advantages(0); }));
   EXPECT_TRUE(refused([](RankWork::Tree& tree) { tree.add_proximal_logprobs(0); }));
   EXPECT_TRUE(refused([](RankWork::Tree& tree) { tree.Clear(); }));
+}
+
+trainer::v1::RankReport Report(trainer::v1::RankReport::State state, int64_t step,
+                               const std::string& phase) {
+  trainer::v1::RankReport report;
+  report.set_state(state);
+  report.set_step(step);
+  report.set_phase(phase);
+  return report;
+}
+
+TEST(LateRanks, NamesThoseThatACollectiveOperationWaitsFor) {
+  using trainer::v1::RankReport;
+  const std::vector<RankReport> others = {
+      Report(RankReport::STATE_TRAINING, 5, PhaseText(RankPhase::kComputing)),
+      Report(RankReport::STATE_TRAINING, 5, PhaseText(RankPhase::kSumming)),
+      Report(RankReport::STATE_IDLE, 4, ""), Report(RankReport::STATE_JOINING, 0, "")};
+  EXPECT_EQ(LateRanks(RankPhase::kSumming, 5, others),
+            "step 5: rank 1 (computes), rank 3 (has not begun), rank 4 (joins)");
+  EXPECT_EQ(LateRanks(RankPhase::kSumming, 5, {others[1]}), "");
+  EXPECT_EQ(LateRanks(RankPhase::kComputing, 5, others), "") << "it does not wait itself";
 }
 
 }  // namespace
