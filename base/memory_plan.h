@@ -2,6 +2,7 @@
 #define FRESHET_BASE_MEMORY_PLAN_H_
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -19,14 +20,24 @@ struct MemoryItem {
   std::string name;
   int64_t bytes = 0;
   Place place = Place::kDevice;
+  bool at_most = false;  // shorter samples than the job allows need fewer bytes
 };
 using MemoryPlan = std::vector<MemoryItem>;
 
+// Sizes whose product or sum does not fit are INT64_MAX. All are at least 0.
+int64_t ProductOfSizes(std::initializer_list<int64_t> sizes);
+int64_t SumOfSizes(int64_t a, int64_t b);
+
 int64_t TotalBytes(const MemoryPlan& plan);
 
-// INVALID_ARGUMENT naming the total, the limit and the largest items if the plan needs more than
-// `limit` bytes. `process`: such as "the trainer".
-absl::Status CheckMemory(const std::string& process, const MemoryPlan& plan, int64_t limit);
+struct MemoryCheck {
+  // INVALID_ARGUMENT, naming total, limit and largest items, if the plan needs more than the limit
+  // without the items that are `at_most` so large.
+  absl::Status status;
+  std::string warning;  // if the plan needs more than the limit with them; else ""
+};
+// `process`: such as "the trainer". Pure.
+MemoryCheck CheckMemory(const std::string& process, const MemoryPlan& plan, int64_t limit);
 
 }  // namespace freshet
 

@@ -50,13 +50,16 @@ struct Events {
 
 class GlooCommunicator final : public Communicator {
  public:
-  explicit GlooCommunicator(c10::intrusive_ptr<ProcessGroupGloo> group)
-      : group_(std::move(group)) {}
+  GlooCommunicator(c10::intrusive_ptr<ProcessGroupGloo> group,
+                   std::shared_ptr<const void> file_owner)
+      : file_owner_(std::move(file_owner)), group_(std::move(group)) {}
 
   // The destructor of a group waits for its operations, which end at their deadlines.
   ~GlooCommunicator() override {
     if (error().ok()) return;
-    std::thread([group = std::move(group_)]() mutable { group = nullptr; }).detach();
+    std::thread([file_owner = file_owner_, group = std::move(group_)]() mutable {
+      group = nullptr;
+    }).detach();
   }
 
   int rank() const override { return group_->getRank(); }
@@ -263,6 +266,7 @@ class GlooCommunicator final : public Communicator {
     return events_->error;
   }
 
+  const std::shared_ptr<const void> file_owner_;
   c10::intrusive_ptr<ProcessGroupGloo> group_;
   const std::shared_ptr<Events> events_ = std::make_shared<Events>();
 };
@@ -278,8 +282,10 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectGloo(const GlooOptions& opt
     store->setTimeout(Milliseconds(options.connect_timeout));
     auto gloo = ProcessGroupGloo::Options::create(Milliseconds(options.connect_timeout));
     gloo->devices.push_back(ProcessGroupGloo::createDeviceForHostname(options.host));
-    return std::make_unique<GlooCommunicator>(c10::make_intrusive<ProcessGroupGloo>(
-        std::move(store), options.rank, options.size, std::move(gloo)));
+    return std::make_unique<GlooCommunicator>(
+        c10::make_intrusive<ProcessGroupGloo>(std::move(store), options.rank, options.size,
+                                              std::move(gloo)),
+        options.file_owner);
   } catch (const std::exception& error) {
     return StatusOf(absl::StatusCode::kUnavailable, "collective: rank ", options.rank, " of ",
                     options.size, " cannot connect: ", std::string(error.what()).substr(0, 300));

@@ -16,6 +16,7 @@ struct GlooOptions {
   // A file that the ranks of this group alone share, through which they find each other; created by
   // the first one. A new group needs a new file.
   std::string rendezvous_file;
+  std::shared_ptr<const void> file_owner;  // released when the file is not used any more
   // Address or name of this rank's interface. Connections between ranks are neither encrypted nor
   // authorized.
   std::string host = "127.0.0.1";

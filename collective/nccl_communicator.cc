@@ -152,10 +152,9 @@ class NcclCommunicator final : public Communicator {
     return AllReduce({&one, 1}, timeout);
   }
 
-  // The thread that waits for an operation calls ncclCommAbort.
   void Abort(const std::string& reason) override {
     const MutexLock lock(mu_);
-    if (error_.ok()) error_ = absl::AbortedError(reason);
+    FailLocked(absl::AbortedError(reason)).IgnoreError();
     changed_.NotifyAll();
   }
 
@@ -190,11 +189,14 @@ class NcclCommunicator final : public Communicator {
     }
     const absl::Time deadline = Now() + timeout;
     const bool in_place = host.in == host.out;
+    const size_t parts = in_place ? host.in_parts : host.in_parts + host.out_parts;
+    // Before the first operation: allocating waits for those in progress.
+    for (size_t slot = 0; slot < (bytes > kChunkBytes ? 2 : 1); ++slot) {
+      const absl::Status reserved = slots_[slot ^ 1].Reserve(parts * std::min(bytes, kChunkBytes));
+      if (!reserved.ok()) return Fail(reserved);
+    }
     const auto start = [&](const Chunk& chunk) -> absl::Status {
       Slot& slot = slots_[chunk.slot];
-      const size_t parts = in_place ? host.in_parts : host.in_parts + host.out_parts;
-      const absl::Status reserved = slot.Reserve(parts * chunk.size);
-      if (!reserved.ok()) return Fail(reserved);
       for (size_t part = 0; part < host.in_parts; ++part) {
         FRESHET_RETURN_IF_ERROR(Copy(slot.data() + part * chunk.size,
                                      host.in + part * host.in_stride + chunk.first, chunk.size,

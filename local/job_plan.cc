@@ -33,17 +33,29 @@ const std::vector<Hardware>& KnownHardware() {
   return known;
 }
 
+// FLOPs of training on `prompts` trees of this shape.
+double StepFlops(const ModelConfig& model, const BatchShape& shape, int64_t prompts) {
+  PackTree tree;
+  tree.prefix.resize(static_cast<size_t>(shape.prefix));
+  tree.suffixes.resize(1, std::vector<int32_t>(static_cast<size_t>(shape.suffix)));
+  const double one = TrainingFlops(model, {tree});
+  tree.suffixes.push_back(tree.suffixes[0]);
+  const double suffix = TrainingFlops(model, {tree}) - one;
+  return static_cast<double>(prompts) * (one + static_cast<double>(shape.suffixes - 1) * suffix);
+}
+
 double TrainerTokensPerSecond(const JobSetup& setup, const PolicyLearnerOptions& options,
-                              const std::vector<PackTree>& batch, const Hardware& hardware) {
+                              const BatchShape& batch, const Hardware& hardware) {
   // A training pass is three forward passes.
   double passes = 3;
   if (options.activation_checkpointing) passes += 1;
   if (options.loss.NeedsReference()) passes += 1;
   if (options.minibatches_per_step > 1 && options.loss.NeedsProximal()) passes += 1;
-  const double flops = TrainingFlops(options.model, batch) / 3 * passes;
-  const int64_t tokens = setup.spec.prompts_per_step() * setup.spec.group_size() *
-                         setup.spec.rollout().max_new_tokens();
-  return static_cast<double>(tokens) * hardware.flops / flops;
+  const int64_t prompts = setup.spec.prompts_per_step();
+  const double flops = StepFlops(options.model, batch, prompts) / 3 * passes;
+  const double tokens = static_cast<double>(prompts) * static_cast<double>(batch.suffixes) *
+                        static_cast<double>(batch.suffix);
+  return tokens * hardware.flops / flops;
 }
 
 // A decode step reads the weights once, and the cache of every sample.
@@ -110,16 +122,18 @@ absl::StatusOr<Hardware> ParseHardware(const std::string& text) {
 JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hardware* hardware) {
   const job::v1::JobSpec& spec = setup.spec;
   const ModelConfig& model = setup.model.config;
-  const std::vector<PackTree> batch = LargestBatch(spec, setup.prompts.longest);
+  const BatchShape batch = LargestBatch(spec, setup.prompts.longest);
   const PolicyLearnerOptions learner =
       MakeLearnerOptions(spec, model, setup.loss, UsableProcessors(limits));
   const NativeEngineOptions engine = MakeEngineOptions(spec, limits);
   const int64_t running =
-      (spec.staleness().max() + 1) * spec.prompts_per_step() * spec.group_size();
+      ProductOfSizes({spec.staleness().max() + 1, spec.prompts_per_step(), spec.group_size()});
   using Place = MemoryItem::Place;
   const MemoryPlan program = {ProgramMemory()};
   const MemoryPlan learns = PlanLearner(learner, batch);
-  const MemoryPlan generates = PlanEngine(model, engine, running, spec.has_eval());
+  const bool native = spec.rollout().engine().empty() || spec.rollout().engine() == "native";
+  const MemoryPlan generates =
+      native ? PlanEngine(model, engine, running, spec.has_eval()) : MemoryPlan();
   const int64_t version =
       std::ranges::find(learns, "published versions", &MemoryItem::name)->bytes / 2;
   const int64_t received = version * (spec.has_eval() ? 3 : 2);
@@ -133,6 +147,7 @@ JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hard
   if (hardware == nullptr) return plan;
   plan.trainer.tokens_per_second = TrainerTokensPerSecond(setup, learner, batch, *hardware);
   plan.trainer.devices = DevicesFor(plan.trainer.memory, *hardware);
+  if (!native) return plan;
   plan.rollout.tokens_per_second = RolloutTokensPerSecond(setup, engine, running, *hardware);
   plan.rollout.devices = DevicesFor(plan.rollout.memory, *hardware);
   return plan;

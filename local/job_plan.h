@@ -41,7 +41,8 @@ struct JobPlan {
   ProcessPlan trainer, rollout, local;
 };
 
-// For groups as large as the job allows: its longest prompt with responses of max_new_tokens. Pure.
+// For groups as large as the job allows: its longest prompt with responses of max_new_tokens. An
+// inference server beside a rollout is not included. Pure.
 // Without `hardware` (null), the plan has memory only.
 JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hardware* hardware);
 

@@ -131,8 +131,12 @@ absl::StatusOr<int> RunJob(const LocalCommand& command, SignalTarget& signals,
   FRESHET_ASSIGN_OR_RETURN(const std::unique_ptr<JobSetup> setup,
                            PrepareJob(job.spec, job.places, ConnectedScorers()));
   const ContainerLimits limits = ReadContainerLimits();
-  FRESHET_RETURN_IF_ERROR(CheckMemory(
-      "the job", PlanJob(*setup, limits, /*hardware=*/nullptr).local.memory, UsableMemory(limits)));
+  const MemoryCheck memory = CheckMemory(
+      "the job", PlanJob(*setup, limits, /*hardware=*/nullptr).local.memory, UsableMemory(limits));
+  FRESHET_RETURN_IF_ERROR(memory.status);
+  if (!memory.warning.empty()) {
+    FRESHET_LOG(Warning) << "event=memory_may_not_suffice reason=" << LogQuoted(memory.warning);
+  }
   const bool resume = !command.resume_dir.empty();
   const std::string new_dir = command.run_dir.empty() ? "runs/" + job.spec.name() : command.run_dir;
   FRESHET_ASSIGN_OR_RETURN(RunFolder folder,

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/container_limits.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "job/loss_setup.h"
@@ -59,7 +60,11 @@ absl::StatusOr<ModelBundle> PolicyLearnerFactory::Describe(const job::v1::JobSpe
                                 LargestBatch(spec, /*longest_prompt=*/1));
   plan.push_back(ProgramMemory());
   AddRanks(spec.trainer().ranks(), plan);
-  FRESHET_RETURN_IF_ERROR(CheckMemory("the trainer", plan, UsableMemory(limits)));
+  const MemoryCheck check = CheckMemory("the trainer", plan, UsableMemory(limits));
+  FRESHET_RETURN_IF_ERROR(check.status);
+  if (!check.warning.empty()) {
+    FRESHET_LOG(Warning) << "event=memory_may_not_suffice reason=" << LogQuoted(check.warning);
+  }
   return MakeModelBundle(spec, model);
 }
 

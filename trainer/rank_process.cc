@@ -61,6 +61,7 @@ int RunRankProcess() {
   RankParts parts;
   parts.make_learner = MakeRankLearner;
   parts.connect = ConnectRank;
+  parts.on_orphaned = [] { ::_exit(kExitInternal); };
   const absl::Status status = RunRank(socket, parts);
   if (status.ok()) return kExitDone;
   FRESHET_LOG(Error) << "event=rank_failed reason=" << LogQuoted(Message(status));

@@ -53,17 +53,18 @@ void PrintText(const JobPlan& plan, const std::optional<Hardware>& hardware) {
     table.AddRow({process->process, "total", Mebibytes(TotalBytes(process->memory))});
   }
   std::printf("%s", table.Format().c_str());
-  std::printf(
-      "Checkpoints are written from a copy, for which the trainer takes%s MiB more where it "
-      "can.\n",
-      Mebibytes(plan.trainer.checkpoint_copy_bytes).c_str());
+  std::printf("If the trainer has %.1f MiB more, it writes checkpoints from a copy.\n",
+              static_cast<double>(plan.trainer.checkpoint_copy_bytes) / (1 << 20));
   if (!hardware.has_value()) return;
   std::printf("\n%s:\n", hardware->name.c_str());
   for (const ProcessPlan* process : {&plan.trainer, &plan.rollout}) {
-    const std::string devices =
-        process->devices > 0 ? absl::StrFormat("%d needed", process->devices) : "too small";
-    std::printf("%-8s %s, at most %.0f response tokens per second each\n", process->process.c_str(),
-                devices.c_str(), process->tokens_per_second);
+    if (process->devices == 0) {
+      std::printf("%-8s does not fit\n", process->process.c_str());
+    } else {
+      std::printf("%-8s %d needed, at most %.0f response tokens per second each\n",
+                  process->process.c_str(), static_cast<int>(process->devices),
+                  process->tokens_per_second);
+    }
   }
 }
 

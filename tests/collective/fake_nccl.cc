@@ -48,6 +48,8 @@ std::condition_variable changed;
 std::map<std::string, std::shared_ptr<Group>> groups;
 int next_id = 0;
 int live_objects = 0;
+std::map<int, int> unfinished;  // operations by device
+thread_local int current_device = 0;
 struct {
   FakeFault fault = FakeFault::kNone;
   int rank = 0;
@@ -72,6 +74,7 @@ struct NcclCommObject {
 
 struct CudaStreamObject {
   std::deque<std::function<void()>> work;
+  int device = 0;
   bool busy = false;
   bool ending = false;
   std::thread thread;
@@ -88,6 +91,7 @@ struct CudaStreamObject {
       next();
       lock.lock();
       busy = false;
+      --unfinished[device];
       changed.notify_all();
     }
   }
@@ -108,6 +112,7 @@ NcclResult Enqueue(const void* from, void* to, NcclComm comm, CudaStream stream,
   if (Hits(FakeFault::kLate, comm->rank, operation)) comm->late = kLatePolls;
   const bool fails = Hits(FakeFault::kFail, comm->rank, operation);
   const bool hangs = Hits(FakeFault::kHang, comm->rank, operation);
+  ++unfinished[stream->device];
   stream->work.push_back([=, group = comm->group, rank = comm->rank] {
     std::unique_lock wait(mu);
     if (!Gone(group, rank) && fails) comm->error = kSystemError;
@@ -253,7 +258,10 @@ NcclResult ncclAllGather(const void* from, void* to, size_t sent, NcclType, Nccl
   });
 }
 
-CudaError cudaSetDevice(int) { return kCudaSuccess; }
+CudaError cudaSetDevice(int device) {
+  current_device = device;
+  return kCudaSuccess;
+}
 CudaError cudaMalloc(void** pointer, size_t size) {
   const std::lock_guard lock(mu);
   if (fault.fault == FakeFault::kNoMemory) return kMemoryError;
@@ -262,7 +270,9 @@ CudaError cudaMalloc(void** pointer, size_t size) {
   return kCudaSuccess;
 }
 CudaError cudaFree(void* pointer) {
-  const std::lock_guard lock(mu);
+  std::unique_lock lock(mu);
+  // Like CUDA's, waits for the device.
+  changed.wait(lock, [] { return unfinished[current_device] == 0; });
   if (pointer != nullptr) --live_objects;
   ::operator delete(pointer);
   return kCudaSuccess;
@@ -271,6 +281,7 @@ CudaError cudaStreamCreateWithFlags(CudaStream* stream, unsigned int) {
   const std::lock_guard lock(mu);
   ++live_objects;
   *stream = new CudaStreamObject;
+  (*stream)->device = current_device;
   (*stream)->thread = std::thread([stream = *stream] { stream->Run(); });
   return kCudaSuccess;
 }

@@ -27,6 +27,7 @@ class NcclMaker {
     NcclOptions options;
     options.rank = rank;
     options.size = size;
+    options.device = rank;
     {
       const MutexLock lock(mu_);
       const auto [found, added] = ids_.try_emplace(group);
@@ -61,6 +62,7 @@ class NcclFaultTest : public testing::Test {
         options.rank = rank;
         options.size = 2;
         options.id = id;
+        options.device = rank;
         options.connect_timeout = timeout;
         group[static_cast<size_t>(rank)] = ConnectNccl(library_, options);
       });

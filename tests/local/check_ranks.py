@@ -102,7 +102,7 @@ def check_cluster(programs, example, folder):
         def describe():
             return f"\n{cluster.freshet('describe', 'ranks')}"
 
-        cluster.freshet("submit", str(example), "--id", "ranks", *settings())
+        cluster.freshet("submit", str(example), "--id", "ranks", *settings(), "--set", "trainer.steps=200")
         await_true("two steps", lambda: job().get("step", 0) >= 2, TIMEOUT_S, describe)
         ranks = ranks_of(cluster.process(role="trainer")["process"]["pid"])
         if len(ranks) != 1:

@@ -1,7 +1,7 @@
 #include "trainer/learner/learner_memory.h"
 
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
 #include "base/str_cat.h"
 #include "model/head_chunk.h"
@@ -64,27 +64,19 @@ int64_t ActivationBytesPerToken(const ModelConfig& model, bool bf16, bool checkp
   return sum + 3 * kFloat * model.hidden_size + largest * (checkpointing ? 2 : 1);
 }
 
-int64_t TokensAtOnce(const PolicyLearnerOptions& options, const std::vector<PackTree>& batch) {
+int64_t TokensAtOnce(const PolicyLearnerOptions& options, const BatchShape& batch) {
   const int64_t elements = MakeParameterLayout(options.model).num_elements;
-  const std::vector<std::vector<size_t>> runs =
-      PackByTokens(batch, MicrobatchTokens(batch, options.max_tokens_per_microbatch, elements));
-  std::vector<int64_t> tokens;
-  for (const std::vector<size_t>& run : runs) {
-    int64_t& sum = tokens.emplace_back();
-    for (const size_t tree : run) sum += PackedTokens(batch[tree]);
-  }
-  const int threads = MicrobatchThreads(options.threads, elements);
-  int64_t most = 0;
-  for (size_t first = 0, end = 0; first < tokens.size(); first = end) {
-    end = EndOfWave(tokens, first, threads, options.max_tokens_per_microbatch);
-    const auto begin = tokens.begin();
-    most = std::max(most, std::accumulate(begin + static_cast<ptrdiff_t>(first),
-                                          begin + static_cast<ptrdiff_t>(end), int64_t{0}));
-  }
-  return most;
+  const int64_t max_tokens = options.max_tokens_per_microbatch;
+  const int64_t tree = SumOfSizes(batch.prefix, ProductOfSizes({batch.suffixes, batch.suffix - 1}));
+  const int64_t all = ProductOfSizes({batch.trees, tree});
+  const int64_t limit = MicrobatchTokens(all, tree, max_tokens, elements);
+  const int64_t run = ProductOfSizes({std::clamp<int64_t>(limit / tree, 1, batch.trees), tree});
+  const int64_t threads = MicrobatchThreads(options.threads, elements);
+  const int64_t runs = std::clamp<int64_t>(max_tokens / run, 1, threads);
+  return std::min(all, ProductOfSizes({runs, run}));
 }
 
-MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const std::vector<PackTree>& batch) {
+MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& batch) {
   const ModelConfig& model = options.model;
   const int64_t elements = MakeParameterLayout(model).num_elements;
   const int64_t copy = elements * kFloat;
@@ -98,9 +90,11 @@ MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const std::vector<Pa
   if (options.loss.NeedsReference()) {
     plan.push_back({"reference weights", published, Place::kDivided});
   }
-  plan.push_back({"activations", TokensAtOnce(options, batch) *
-                                     ActivationBytesPerToken(model, options.bf16,
-                                                             options.activation_checkpointing)});
+  plan.push_back({"activations",
+                  ProductOfSizes({TokensAtOnce(options, batch),
+                                  ActivationBytesPerToken(model, options.bf16,
+                                                          options.activation_checkpointing)}),
+                  Place::kDevice, /*at_most=*/true});
   // Also the gradients of embedding and head before they are added.
   const int64_t head = kFloat * model.vocab_size * model.hidden_size;
   plan.push_back({"logits", threads * kHeadChunkBytes + 2 * head});
@@ -110,22 +104,28 @@ MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const std::vector<Pa
 
 void AddRanks(int64_t ranks, MemoryPlan& plan) {
   if (ranks <= 1) return;
-  int64_t rank = 0;
-  for (const MemoryItem& item : plan) rank += item.name == kPublishedVersions ? 0 : item.bytes;
-  plan.push_back({"further ranks", (ranks - 1) * rank, MemoryItem::Place::kHost});
+  MemoryPlan rank = plan;
+  std::erase_if(rank, [](const MemoryItem& item) { return item.name == kPublishedVersions; });
+  for (const bool at_most : {false, true}) {
+    MemoryPlan part = rank;
+    std::erase_if(part, [&](const MemoryItem& item) { return item.at_most != at_most; });
+    plan.push_back({at_most ? "activations of further ranks" : "further ranks",
+                    ProductOfSizes({ranks - 1, TotalBytes(part)}), MemoryItem::Place::kHost,
+                    at_most});
+  }
 }
 
 int64_t SnapshotBytes(const PolicyLearnerOptions& options) {
   return 3 * kFloat * MakeParameterLayout(options.model).num_elements;
 }
 
-SnapshotDecision DecideSnapshot(const PolicyLearnerOptions& options) {
+SnapshotDecision DecideSnapshot(const PolicyLearnerOptions& options, int64_t tokens) {
   const int64_t copy = SnapshotBytes(options);
   const int64_t activations =
-      options.max_tokens_per_microbatch *
-      ActivationBytesPerToken(options.model, options.bf16, options.activation_checkpointing);
+      ProductOfSizes({tokens, ActivationBytesPerToken(options.model, options.bf16,
+                                                      options.activation_checkpointing)});
   const int64_t available = options.available_memory();
-  const bool copies = available >= copy + activations;
+  const bool copies = available >= SumOfSizes(copy, activations);
   return {copies, StrCat("a copy takes ", copy, " bytes, the next step up to ", activations, ", ",
                          available, " are available")};
 }

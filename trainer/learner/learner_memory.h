@@ -15,12 +15,20 @@ namespace freshet {
 // packed stream. Counts the tensors that transformer.cc saves.
 int64_t ActivationBytesPerToken(const ModelConfig& model, bool bf16, bool checkpointing);
 
+// A minibatch of equal trees.
+struct BatchShape {
+  int64_t trees = 1;
+  int64_t prefix = 1;    // tokens
+  int64_t suffixes = 1;  // of a tree
+  int64_t suffix = 1;    // tokens of each
+};
+
 // The tokens of `batch` whose activations are kept at the same time.
-int64_t TokensAtOnce(const PolicyLearnerOptions& options, const std::vector<PackTree>& batch);
+int64_t TokensAtOnce(const PolicyLearnerOptions& options, const BatchShape& batch);
 
 // What a PolicyLearner needs to train on a `batch`, and the copies of the staged and the committed
 // version (weights/weight_publisher.h). Pure.
-MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const std::vector<PackTree>& batch);
+MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& batch);
 
 // Adds the processes of further ranks to the plan of rank 0's process.
 void AddRanks(int64_t ranks, MemoryPlan& plan);
@@ -29,12 +37,12 @@ void AddRanks(int64_t ranks, MemoryPlan& plan);
 int64_t SnapshotBytes(const PolicyLearnerOptions& options);
 
 // Whether a snapshot of the learner's state is a copy. Otherwise the next update of the weights
-// waits until the snapshot is written.
+// waits until the snapshot is written. The next step keeps activations of up to `tokens` tokens.
 struct SnapshotDecision {
   bool copies = true;
   std::string reason;
 };
-SnapshotDecision DecideSnapshot(const PolicyLearnerOptions& options);
+SnapshotDecision DecideSnapshot(const PolicyLearnerOptions& options, int64_t tokens);
 
 }  // namespace freshet
 

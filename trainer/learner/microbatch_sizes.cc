@@ -18,13 +18,18 @@ int64_t MostGradientCopies(int64_t num_parameters) {
 
 int64_t MicrobatchTokens(const std::vector<PackTree>& trees, int64_t max_tokens,
                          int64_t num_parameters) {
-  if (MostGradientCopies(num_parameters) < 2) return max_tokens;
   int64_t tokens = 0;
   int64_t largest = 0;
   for (const PackTree& tree : trees) {
     tokens += PackedTokens(tree);
     largest = std::max(largest, PackedTokens(tree));
   }
+  return MicrobatchTokens(tokens, largest, max_tokens, num_parameters);
+}
+
+int64_t MicrobatchTokens(int64_t tokens, int64_t largest, int64_t max_tokens,
+                         int64_t num_parameters) {
+  if (MostGradientCopies(num_parameters) < 2) return max_tokens;
   int64_t parts = 1;
   while (parts < kMostParts && tokens / (2 * parts) >= kLeastTokens) parts *= 2;
   // Trees are not divided: with room for one more, `parts` microbatches hold them all.

@@ -16,6 +16,9 @@ namespace freshet {
 // depend on the number of threads, which therefore does not change the result.
 int64_t MicrobatchTokens(const std::vector<PackTree>& trees, int64_t max_tokens,
                          int64_t num_parameters);
+// The same for trees of `tokens` tokens together, of which the largest has `largest`.
+int64_t MicrobatchTokens(int64_t tokens, int64_t largest, int64_t max_tokens,
+                         int64_t num_parameters);
 // Threads for microbatches, at least 1: `threads`, or fewer if copies of the gradients would take
 // too much memory.
 int MicrobatchThreads(int threads, int64_t num_parameters);

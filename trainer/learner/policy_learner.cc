@@ -233,7 +233,7 @@ absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() co
   try {
     const at::NoGradGuard no_grad;
     auto snapshot = std::make_shared<LearnerState>();
-    const SnapshotDecision decision = DecideSnapshot(state_->options);
+    const SnapshotDecision decision = DecideSnapshot(state_->options, state_->tokens_at_once);
     const bool copies = decision.copies;
     if (!copies) {
       FRESHET_LOG(Info) << "event=snapshot_lent reason=" << LogQuoted(decision.reason);

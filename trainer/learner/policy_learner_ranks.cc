@@ -40,7 +40,8 @@ void PolicyLearner::SetRanks(Communicator* ranks, std::function<void(RankPhase)>
 absl::Status PolicyLearner::SyncFromRankZero() {
   try {
     const at::NoGradGuard no_grad;
-    state_->AwaitLoans();
+    const bool receives = state_->ranks->rank() != 0;
+    if (receives) state_->AwaitLoans();
     AdamWState optimizer = state_->optimizer->GetState();
     struct {
       int64_t step;
@@ -58,7 +59,7 @@ absl::Status PolicyLearner::SyncFromRankZero() {
       if (!state_->reference.defined()) state_->reference = at::empty_like(state_->arena());
       FRESHET_RETURN_IF_ERROR(receive(Bytes(state_->reference)));
     }
-    if (state_->ranks->rank() == 0) return absl::OkStatus();
+    if (!receives) return absl::OkStatus();
     optimizer.step = facts.step;
     FRESHET_RETURN_IF_ERROR(state_->optimizer->SetState(optimizer));
     state_->MastersChanged();
@@ -68,7 +69,8 @@ absl::Status PolicyLearner::SyncFromRankZero() {
   }
 }
 
-// The sums of all ranks. An error of the lowest rank that has one is that of all.
+// The sums of all ranks. An error of the lowest rank that has one is that of all. INTERNAL becomes
+// UNAVAILABLE if it is not rank 0's: another process may do better.
 absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& own) const {
   static_assert(std::is_trivially_copyable_v<RankOutcome>);
   RankOutcome mine;
@@ -83,13 +85,15 @@ absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& ow
       std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), kComputeTimeout));
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].code == 0) continue;
-    return StatusOf(static_cast<absl::StatusCode>(all[rank].code), "rank ", rank, ": ",
-                    std::string_view(all[rank].message));
+    auto code = static_cast<absl::StatusCode>(all[rank].code);
+    if (rank > 0 && code == absl::StatusCode::kInternal) code = absl::StatusCode::kUnavailable;
+    return StatusOf(code, "rank ", rank, ": ", std::string_view(all[rank].message));
   }
   StepSums sums;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].weights != all[0].weights) {
-      return Internal("the weights of rank ", rank, " differ from those of rank 0");
+      return StatusOf(absl::StatusCode::kUnavailable, "the weights of rank ", rank,
+                      " differ from those of rank 0");
     }
     sums.Add(all[rank].sums);
   }

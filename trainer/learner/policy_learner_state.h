@@ -1,6 +1,7 @@
 #ifndef FRESHET_TRAINER_LEARNER_POLICY_LEARNER_STATE_H_
 #define FRESHET_TRAINER_LEARNER_POLICY_LEARNER_STATE_H_
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -69,7 +70,10 @@ struct PolicyLearner::State {
   Microbatches microbatches;
   std::optional<AdamW> optimizer;
   std::vector<std::shared_ptr<Notification>> loans;  // of the state; see Snapshot
-  Communicator* ranks = nullptr;                     // null: alone
+  // Of the largest batch so far; before the first one, what a microbatch may have.
+  int64_t tokens_at_once = options.max_tokens_per_microbatch;
+  bool has_trained = false;
+  Communicator* ranks = nullptr;  // null: alone
   std::function<void(RankPhase)> on_phase = [](RankPhase) {};
 
   double temperature() const { return options.temperature > 0 ? options.temperature : 1.0; }
@@ -96,6 +100,17 @@ struct PolicyLearner::State {
       for (const size_t tree : run) tokens += PackedTokens(trees[tree]);
     }
     return runs;
+  }
+
+  void NoteBatch(const Runs& runs) {
+    if (!std::exchange(has_trained, true)) tokens_at_once = 0;
+    int64_t sum = 0;
+    int64_t largest = 0;
+    for (const int64_t tokens : runs.tokens) {
+      sum += tokens;
+      largest = std::max(largest, tokens);
+    }
+    tokens_at_once = std::max(tokens_at_once, std::min(sum, largest * microbatches.threads()));
   }
 
   // One optimizer step with `gradients`; errors of AdamW::Step.

@@ -97,9 +97,10 @@ absl::StatusOr<StepSums> PolicyLearner::Update(int64_t step, const Minibatch& sh
   }
 }
 
-absl::StatusOr<StepSums> PolicyLearner::AddGradients(const Minibatch& share) {
+absl::StatusOr<StepSums> PolicyLearner::AddGradients(const Minibatch& share) try {
   state_->gradients.zero_();
   const Runs runs = state_->Split(share.rows.trees);
+  state_->NoteBatch(runs);
   std::vector<StepSums> sums(runs.size());
   const auto run_loss = [&](size_t run) -> absl::StatusOr<at::Tensor> {
     FRESHET_ASSIGN_OR_RETURN(RunLoss loss, ComputeRun(share, runs.trees[run]));
@@ -110,6 +111,8 @@ absl::StatusOr<StepSums> PolicyLearner::AddGradients(const Minibatch& share) {
   StepSums total;
   for (const StepSums& part : sums) total.Add(part);
   return total;
+} catch (const std::exception& error) {
+  return TorchError(error);
 }
 
 absl::StatusOr<PolicyLearner::RunLoss> PolicyLearner::ComputeRun(

@@ -46,12 +46,15 @@ PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const Mode
   return options;
 }
 
-std::vector<PackTree> LargestBatch(const job::v1::JobSpec& spec, int64_t longest_prompt) {
-  PackTree tree;
-  tree.prefix.resize(static_cast<size_t>(std::max<int64_t>(longest_prompt, 1)));
-  tree.suffixes.assign(static_cast<size_t>(spec.group_size()),
-                       std::vector<int32_t>(static_cast<size_t>(spec.rollout().max_new_tokens())));
-  return std::vector<PackTree>(static_cast<size_t>(spec.prompts_per_step()), tree);
+BatchShape LargestBatch(const job::v1::JobSpec& spec, int64_t longest_prompt) {
+  const int64_t parts = std::max<int64_t>(spec.trainer().minibatches_per_step(), 1) *
+                        std::max<int64_t>(spec.trainer().ranks(), 1);
+  BatchShape shape;
+  shape.trees = std::max<int64_t>((spec.prompts_per_step() + parts - 1) / parts, 1);
+  shape.prefix = std::max<int64_t>(longest_prompt, 1);
+  shape.suffixes = spec.group_size();
+  shape.suffix = spec.rollout().max_new_tokens();
+  return shape;
 }
 
 Dtype CheckpointDtype(const job::v1::JobSpec& spec) {

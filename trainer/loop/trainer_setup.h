@@ -9,7 +9,7 @@
 #include "job/loss_spec.h"
 #include "model/dtype.h"
 #include "model/model_config.h"
-#include "model/packed_batch.h"
+#include "trainer/learner/learner_memory.h"
 #include "trainer/learner/learning_rate.h"
 #include "trainer/learner/policy_learner.h"
 #include "trainer/loop/trainer_loop.h"
@@ -24,8 +24,9 @@ LearningRateSchedule MakeSchedule(const job::v1::JobSpec& spec);
 PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const ModelConfig& model,
                                         const LossSpec& loss, int processors = 1);
 
-// The largest batch of a step: prompts of `longest_prompt` tokens with responses of max_new_tokens.
-std::vector<PackTree> LargestBatch(const job::v1::JobSpec& spec, int64_t longest_prompt);
+// The largest minibatch of a rank: prompts of `longest_prompt` tokens with responses of
+// max_new_tokens.
+BatchShape LargestBatch(const job::v1::JobSpec& spec, int64_t longest_prompt);
 
 // Of the weights in checkpoints, for ModelTextFiles.
 Dtype CheckpointDtype(const job::v1::JobSpec& spec);

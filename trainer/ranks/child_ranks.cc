@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -14,7 +15,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/log.h"
+#include "absl/time/clock.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
@@ -32,14 +33,18 @@ absl::Status Unavailable(const Args&... args) {
 using trainer::v1::RankCommand;
 using trainer::v1::RankReport;
 
-constexpr absl::Duration kSendTimeout = absl::Seconds(30);
+// A rank that does not take work is killed sooner, because it says nothing.
+constexpr absl::Duration kSendTimeout = absl::Minutes(10);
+constexpr absl::Duration kConnectTimeout = absl::Seconds(30);
 
 // The folder in which the ranks of a group find each other.
 class RendezvousFolder {
  public:
   RendezvousFolder() {
-    std::string path = (std::filesystem::temp_directory_path() / "freshet-ranks-XXXXXX").string();
-    if (::mkdtemp(path.data()) != nullptr) path_ = path;
+    std::error_code error;
+    std::string path =
+        (std::filesystem::temp_directory_path(error) / "freshet-ranks-XXXXXX").string();
+    if (!error && ::mkdtemp(path.data()) != nullptr) path_ = path;
   }
   ~RendezvousFolder() {
     std::error_code ignored;
@@ -63,6 +68,7 @@ absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv, int standard_i
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, standard_input, STDIN_FILENO);
+  posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t none;
@@ -79,13 +85,76 @@ absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv, int standard_i
   return pid;
 }
 
+// What is known of a group's ranks, from their listeners.
+class Watch {
+ public:
+  explicit Watch(size_t others) : reports_(others) {}
+
+  void Report(size_t child, const RankReport& report) {
+    const MutexLock lock(mu_);
+    reports_[child] = report;
+    changed_.NotifyAll();
+  }
+  // Aborts the communicator.
+  void Lose(const std::string& reason) {
+    const MutexLock lock(mu_);
+    if (reason_.empty()) reason_ = reason;
+    if (communicator_ != nullptr) communicator_->Abort(reason_);
+    changed_.NotifyAll();
+  }
+  void Attach(Communicator* communicator) {
+    const MutexLock lock(mu_);
+    communicator_ = communicator;
+    if (communicator != nullptr && !reason_.empty()) communicator->Abort(reason_);
+  }
+  std::vector<RankReport> reports() const {
+    const MutexLock lock(mu_);
+    return reports_;
+  }
+
+  // OK once all ranks are about to connect.
+  absl::Status AwaitJoining(absl::Duration timeout) {
+    const absl::Time deadline = absl::Now() + timeout;
+    const MutexLock lock(mu_);
+    while (reason_.empty()) {
+      const auto starting = std::ranges::find_if(reports_, [](const RankReport& report) {
+        return report.state() != RankReport::STATE_JOINING;
+      });
+      if (starting == reports_.end()) return absl::OkStatus();
+      const absl::Duration left = deadline - absl::Now();
+      if (left <= absl::ZeroDuration()) {
+        return Unavailable("rank ", starting - reports_.begin() + 1, " has not started in ",
+                           absl::FormatDuration(timeout));
+      }
+      changed_.WaitFor(mu_, left);
+    }
+    return absl::UnavailableError(reason_);
+  }
+  std::string AwaitReason(absl::Duration patience) {
+    const absl::Time deadline = absl::Now() + patience;
+    const MutexLock lock(mu_);
+    while (reason_.empty()) {
+      const absl::Duration left = deadline - absl::Now();
+      if (left <= absl::ZeroDuration()) break;
+      changed_.WaitFor(mu_, left);
+    }
+    return reason_;
+  }
+
+ private:
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::vector<RankReport> reports_ ABSL_GUARDED_BY(mu_);
+  std::string reason_ ABSL_GUARDED_BY(mu_);  // of the first loss
+  Communicator* communicator_ ABSL_GUARDED_BY(mu_) = nullptr;
+};
+
 // A child and the thread that listens to it.
 class ChildRank {
  public:
-  // `on_lost` is called on another thread, at most once.
-  static absl::StatusOr<std::unique_ptr<ChildRank>> Start(
-      const ChildRankOptions& options, const trainer::v1::RankStart& start,
-      std::function<void(const std::string& reason)> on_lost) {
+  static absl::StatusOr<std::unique_ptr<ChildRank>> Start(const ChildRankOptions& options,
+                                                          const trainer::v1::RankStart& start,
+                                                          std::shared_ptr<Watch> watch) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
       return Unavailable("a socket pair: ", std::strerror(errno));
@@ -98,10 +167,10 @@ class ChildRank {
     *command.mutable_start() = start;
     FRESHET_RETURN_IF_ERROR(child->socket_.Send(command, kSendTimeout));
     child->listener_ =
-        std::thread([&child = *child, rank = start.rank(), options, on_lost = std::move(on_lost)] {
-          const std::string reason = child.Listen(options);
-          if (child.ending_.HasBeenNotified()) return;
-          on_lost(StrCat("rank ", rank, " ", reason));
+        std::thread([&child = *child, rank = start.rank(), options, watch = std::move(watch)] {
+          const std::string reason = child.Listen(options, static_cast<size_t>(rank) - 1, *watch);
+          if (reason.empty() || child.ending_.HasBeenNotified()) return;
+          watch->Lose(StrCat("rank ", rank, " ", reason));
         });
     return child;
   }
@@ -114,33 +183,25 @@ class ChildRank {
   }
 
   MessageSocket& socket() { return socket_; }
-  RankReport last_report() const {
-    const MutexLock lock(mu_);
-    return last_;
-  }
 
  private:
   ChildRank(pid_t pid, UniqueFd fd) : pid_(pid), socket_(std::move(fd)) {}
 
-  // Returns what became of the child.
-  std::string Listen(const ChildRankOptions& options) {
+  // Returns how the child was lost; "" if it has left a group that had failed.
+  std::string Listen(const ChildRankOptions& options, size_t child, Watch& watch) {
     RankReport report;
     absl::Duration patience = options.start_timeout;
     while (true) {
       const absl::Status received = socket_.Receive(report, patience);
-      if (absl::IsUnavailable(received)) {
-        Kill();
-        return Reap();
+      if (!received.ok()) Kill();
+      if (absl::IsUnavailable(received)) return Reap();
+      if (absl::IsDeadlineExceeded(received)) {
+        return StrCat("has said nothing for ", absl::FormatDuration(patience));
       }
-      if (!received.ok()) {
-        Kill();
-        return absl::IsDeadlineExceeded(received)
-                   ? StrCat("has said nothing for ", absl::FormatDuration(patience))
-                   : std::string(Message(received));
-      }
+      if (!received.ok()) return Message(received);
+      if (report.state() == RankReport::STATE_LEFT) return "";
       if (report.state() == RankReport::STATE_FAILED) return StrCat("failed: ", report.error());
-      const MutexLock lock(mu_);
-      last_ = report;
+      watch.Report(child, report);
       patience = options.silence;
     }
   }
@@ -152,9 +213,14 @@ class ChildRank {
   // Call it after Kill.
   std::string Reap() {
     const MutexLock lock(mu_);
+    if (reaped_) return "has ended";
     int status = 0;
-    if (reaped_ || ::waitpid(pid_, &status, 0) != pid_) return "has ended";
+    pid_t ended = -1;
+    do {
+      ended = ::waitpid(pid_, &status, 0);
+    } while (ended < 0 && errno == EINTR);
     reaped_ = true;
+    if (ended != pid_) return "has ended";
     if (WIFSIGNALED(status)) return StrCat("was ended by signal ", WTERMSIG(status));
     return StrCat("has ended with exit code ", WEXITSTATUS(status));
   }
@@ -162,46 +228,42 @@ class ChildRank {
   const pid_t pid_;
   MessageSocket socket_;
   Notification ending_;
-  mutable Mutex mu_;
+  Mutex mu_;
   bool reaped_ ABSL_GUARDED_BY(mu_) = false;
-  RankReport last_ ABSL_GUARDED_BY(mu_);
   std::thread listener_;
 };
 
 class ChildRankGroup final : public RankGroup {
  public:
+  explicit ChildRankGroup(int ranks)
+      : watch_(std::make_shared<Watch>(static_cast<size_t>(ranks) - 1)) {}
+
   static absl::StatusOr<std::unique_ptr<RankGroup>> Start(const ChildRankOptions& options,
                                                           int ranks) {
-    auto group = std::make_unique<ChildRankGroup>();
-    if (!group->folder_.ok()) return Unavailable("no folder for the ranks in the temporary one");
+    auto group = std::make_unique<ChildRankGroup>(ranks);
+    const auto folder = std::make_shared<const RendezvousFolder>();
+    if (!folder->ok()) return Unavailable("cannot make a folder for temporary files; set TMPDIR");
     trainer::v1::RankStart start = options.start;
     start.set_ranks(ranks);
-    start.set_rendezvous_file(group->folder_.file());
+    start.set_rendezvous_file(folder->file());
     for (int rank = 1; rank < ranks; ++rank) {
       start.set_rank(rank);
-      FRESHET_ASSIGN_OR_RETURN(
-          auto child,
-          ChildRank::Start(options, start, [lost = group->lost_](const std::string& reason) {
-            lost->Report(reason);
-          }));
+      FRESHET_ASSIGN_OR_RETURN(auto child, ChildRank::Start(options, start, group->watch_));
       group->children_.push_back(std::move(child));
     }
+    FRESHET_RETURN_IF_ERROR(group->watch_->AwaitJoining(options.start_timeout));
     GlooOptions gloo;
     gloo.size = ranks;
     gloo.rendezvous_file = start.rendezvous_file();
-    gloo.connect_timeout = options.start_timeout;
-    absl::StatusOr<std::unique_ptr<Communicator>> connected = ConnectGloo(gloo);
-    if (!connected.ok()) {
-      const std::string reason = group->lost_->reason();
-      return reason.empty() ? connected.status() : absl::UnavailableError(reason);
-    }
-    group->communicator_ = *std::move(connected);
-    group->lost_->Watch(group->communicator_.get());
+    gloo.file_owner = folder;
+    gloo.connect_timeout = kConnectTimeout;
+    FRESHET_ASSIGN_OR_RETURN(group->communicator_, ConnectGloo(gloo));
+    group->watch_->Attach(group->communicator_.get());
     return group;
   }
 
   ~ChildRankGroup() override {
-    lost_->Watch(nullptr);
+    watch_->Attach(nullptr);
     children_.clear();
   }
 
@@ -211,39 +273,11 @@ class ChildRankGroup final : public RankGroup {
     *command.mutable_work() = work;
     return children_[static_cast<size_t>(rank) - 1]->socket().Send(command, kSendTimeout);
   }
-  std::vector<RankReport> Reports() const override {
-    std::vector<RankReport> reports;
-    for (const auto& child : children_) reports.push_back(child->last_report());
-    return reports;
-  }
+  std::string LossReason(absl::Duration patience) override { return watch_->AwaitReason(patience); }
+  std::vector<RankReport> Reports() const override { return watch_->reports(); }
 
  private:
-  // Aborts the communicator once a rank is lost.
-  class Lost {
-   public:
-    void Report(const std::string& reason) {
-      const MutexLock lock(mu_);
-      if (reason_.empty()) reason_ = reason;
-      if (communicator_ != nullptr) communicator_->Abort(reason_);
-    }
-    void Watch(Communicator* communicator) {
-      const MutexLock lock(mu_);
-      communicator_ = communicator;
-      if (communicator != nullptr && !reason_.empty()) communicator->Abort(reason_);
-    }
-    std::string reason() {
-      const MutexLock lock(mu_);
-      return reason_;
-    }
-
-   private:
-    Mutex mu_;
-    std::string reason_ ABSL_GUARDED_BY(mu_);
-    Communicator* communicator_ ABSL_GUARDED_BY(mu_) = nullptr;
-  };
-
-  RendezvousFolder folder_;
-  const std::shared_ptr<Lost> lost_ = std::make_shared<Lost>();
+  const std::shared_ptr<Watch> watch_;
   std::unique_ptr<Communicator> communicator_;
   std::vector<std::unique_ptr<ChildRank>> children_;
 };

@@ -12,10 +12,17 @@ namespace freshet {
 
 using trainer::v1::RankWork;
 
-RankAttempt DecideRanks(int ranks, int attempt) {
-  if (attempt == 0) return {ranks, "all ranks"};
-  if (attempt == 1) return {ranks, "all ranks, of which the lost one is replaced"};
-  return {1, "rank 0 alone, because ranks were lost twice"};
+namespace {
+
+// How long the reason of a loss may take to be known, after its effect.
+constexpr absl::Duration kReasonPatience = absl::Seconds(1);
+
+}  // namespace
+
+RankAttempt DecideRanks(int ranks, int64_t lost) {
+  if (lost == 0) return {ranks, "all ranks"};
+  if (lost == 1) return {ranks, "all ranks, in a new group"};
+  return {1, "rank 0 alone for the rest of the step"};
 }
 
 DataParallelLearner::DataParallelLearner(std::shared_ptr<PolicyLearner> learner,
@@ -88,19 +95,28 @@ absl::StatusOr<TrainStepResult> DataParallelLearner::TrainStep(
 // `work` changes nothing unless it returns OK.
 absl::Status DataParallelLearner::WithRanks(int64_t step,
                                             absl::FunctionRef<absl::Status(size_t ranks)> work) {
-  for (int attempt = 0;; ++attempt) {
-    const int ranks = DecideRanks(ranks_, attempt).ranks;
+  while (true) {
+    const int ranks = DecideRanks(ranks_, std::ssize(lost_)).ranks;
     absl::Status status = Form(ranks);
     if (status.ok()) status = work(static_cast<size_t>(ranks));
     if (ranks == 1) return status;
-    const absl::Status lost = group_ == nullptr ? status : group_->communicator().error();
-    if (lost.ok()) return status;
+    absl::Status lost = group_ == nullptr ? status : group_->communicator().error();
+    // The group has failed, or another rank has.
+    if (lost.ok() && absl::IsUnavailable(status)) lost = status;
+    if (lost.ok()) {
+      // All ranks have this error; after others they no longer agree on what comes next.
+      if (!status.ok() && !absl::IsFailedPrecondition(status)) Disband();
+      return status;
+    }
+    std::string reason = group_ == nullptr ? "" : group_->LossReason(kReasonPatience);
+    if (reason.empty()) reason = Message(lost);
+    const bool formed = group_ != nullptr;
     Disband();
-    lost_.push_back(Message(lost));
+    lost_.push_back(reason);
     // If it was lost after the work, the next work is that of a new group.
-    const char* next = DecideRanks(ranks_, status.ok() ? 0 : attempt + 1).reason;
-    FRESHET_LOG(Warning) << "event=rank_lost step=" << step
-                         << " reason=" << LogQuoted(Message(lost)) << " next=" << LogQuoted(next);
+    FRESHET_LOG(Warning) << "event=" << (formed ? "rank_lost" : "ranks_not_formed")
+                         << " step=" << step << " reason=" << LogQuoted(reason)
+                         << " next=" << LogQuoted(DecideRanks(ranks_, std::ssize(lost_)).reason);
     if (status.ok()) return status;
   }
 }

@@ -15,21 +15,21 @@
 
 namespace freshet {
 
-// With how many ranks a minibatch is tried. Pure.
+// With how many ranks a minibatch is trained. Pure.
 struct RankAttempt {
   int ranks = 1;
   const char* reason = "";
 };
-// `attempt` from 0: each but the first follows the loss of a rank.
-RankAttempt DecideRanks(int ranks, int attempt);
+// `lost`: how often the step has lost ranks.
+RankAttempt DecideRanks(int ranks, int64_t lost);
 
 // Data-parallel training: every rank holds the whole model, computes the gradients of its part of
 // each minibatch, and applies the sum of all ranks' (arXiv:2006.15704). Rank 0, which is `learner`,
 // leads: it divides the minibatches, and the others get their state from it.
 //
 // A rank that dies or hangs is replaced, with the state of rank 0, and the minibatch is repeated;
-// rank 0 has not applied it before all ranks have taken part in the sum. If the replacement is lost
-// too, rank 0 computes the minibatch alone, and the next one is tried with all ranks again.
+// rank 0 has not applied it before all ranks have taken part in the sum. If ranks are lost twice in
+// a step, rank 0 computes the rest of it alone; the next step is begun with all ranks again.
 class DataParallelLearner final : public Learner {
  public:
   // ranks >= 2.

@@ -1,5 +1,6 @@
 #include "trainer/ranks/rank_follower.h"
 
+#include <functional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -26,10 +27,10 @@ constexpr absl::Duration kStartTimeout = absl::Seconds(60);
 // Tells rank 0 every second, and at every change, what this rank does.
 class Reports {
  public:
-  explicit Reports(MessageSocket& socket) : socket_(socket) {
-    thread_ = std::jthread([this](std::stop_token stop) {
+  Reports(MessageSocket& socket, std::function<void()> on_orphaned) : socket_(socket) {
+    thread_ = std::jthread([this, on_orphaned = std::move(on_orphaned)](std::stop_token stop) {
       while (!stop.stop_requested()) {
-        if (!Send().ok()) return;
+        if (!Send().ok()) return on_orphaned();
         ended_.WaitFor(kReportPeriod);
       }
     });
@@ -47,8 +48,7 @@ class Reports {
       report_.set_error(error);
       report_.clear_phase();
     }
-    // If rank 0 is gone, so is the socket that commands come from.
-    (void)Send();
+    (void)Send();  // the thread notices if rank 0 is gone
   }
   void SetPhase(RankPhase phase) {
     {
@@ -71,17 +71,23 @@ class Reports {
   std::jthread thread_;
 };
 
-absl::Status Work(MessageSocket& socket, const RankParts& parts, Reports& reports) {
-  reports.Set(RankReport::STATE_JOINING, 0);
+// Sets `left` if it ends because the group has failed.
+absl::Status Work(MessageSocket& socket, const RankParts& parts, Reports& reports, bool& left) {
+  reports.Set(RankReport::STATE_STARTING, 0);
   RankCommand command;
   FRESHET_RETURN_IF_ERROR(socket.Receive(command, kStartTimeout));
   if (!command.has_start()) return DataLoss("the first command is not to start");
   const RankStart start = command.start();
   SetLogRole(StrCat("rank-", start.rank()));
   FRESHET_ASSIGN_OR_RETURN(const auto learner, parts.make_learner(start));
+  reports.Set(RankReport::STATE_JOINING, 0);
   FRESHET_ASSIGN_OR_RETURN(const auto communicator, parts.connect(start));
   learner->SetRanks(communicator.get(), [&](RankPhase phase) { reports.SetPhase(phase); });
-  FRESHET_RETURN_IF_ERROR(learner->SyncFromRankZero());
+  const auto leave = [&](const absl::Status& status) {
+    if (!communicator->error().ok()) left = true;
+    return status;
+  };
+  if (const absl::Status synced = learner->SyncFromRankZero(); !synced.ok()) return leave(synced);
   int64_t step = 0;
   while (true) {
     reports.Set(RankReport::STATE_IDLE, step);
@@ -100,18 +106,23 @@ absl::Status Work(MessageSocket& socket, const RankParts& parts, Reports& report
     } else {
       done = learner->Update(step, share).status();
     }
-    // Rank 0 has the errors of updates too, and decides.
-    FRESHET_RETURN_IF_ERROR(communicator->error());
-    if (absl::IsInternal(done) || absl::IsDataLoss(done)) return done;
+    if (const absl::Status failed = communicator->error(); !failed.ok()) return leave(failed);
+    // After other errors rank 0 ends the group.
+    if (!done.ok() && !absl::IsFailedPrecondition(done)) return done;
   }
 }
 
 }  // namespace
 
 absl::Status RunRank(MessageSocket& socket, const RankParts& parts) {
-  Reports reports(socket);
-  absl::Status status = Work(socket, parts, reports);
-  if (!status.ok()) reports.Set(RankReport::STATE_FAILED, 0, std::string(Message(status)));
+  Reports reports(socket, parts.on_orphaned);
+  bool left = false;
+  absl::Status status = Work(socket, parts, reports, left);
+  if (left) {
+    reports.Set(RankReport::STATE_LEFT, 0);
+  } else if (!status.ok()) {
+    reports.Set(RankReport::STATE_FAILED, 0, Message(status));
+  }
   return status;
 }
 

@@ -19,6 +19,8 @@ struct RankParts {
       make_learner;  // without weights
   std::function<absl::StatusOr<std::unique_ptr<Communicator>>(const trainer::v1::RankStart&)>
       connect;
+  // Called when rank 0 is gone, on another thread; may end the process.
+  std::function<void()> on_orphaned = [] {};
 };
 
 // Works as one of ranks 1 .. of a group until rank 0 closes `socket`, which gives OK. Otherwise the

@@ -2,6 +2,7 @@
 #define FRESHET_TRAINER_RANKS_RANK_GROUP_H_
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,6 +21,8 @@ class RankGroup {
   // Hands `work` to rank `rank` (1 ..). UNAVAILABLE or DEADLINE_EXCEEDED: the rank does not take
   // it; the group is of no use afterwards.
   virtual absl::Status Send(int rank, const trainer::v1::RankWork& work) = 0;
+  // Why a rank was lost; "" if that is not known within `patience`.
+  virtual std::string LossReason(absl::Duration patience) = 0;
   // The last reports of the other ranks, from rank 1 on. Thread-safe.
   virtual std::vector<trainer::v1::RankReport> Reports() const = 0;
 };

@@ -113,7 +113,7 @@ std::string LateRanks(RankPhase own, int64_t step,
   for (size_t i = 0; i < others.size(); ++i) {
     const RankReport& other = others[i];
     const std::string rank = StrCat("rank ", i + 1);
-    if (other.state() == RankReport::STATE_JOINING) {
+    if (other.state() != RankReport::STATE_IDLE && other.state() != RankReport::STATE_TRAINING) {
       late.push_back(StrCat(rank, " (joins)"));
     } else if (other.step() != step) {
       late.push_back(StrCat(rank, " (has not begun)"));

@@ -128,6 +128,7 @@ class ThreadRanks final : public RankStarter {
       *command.mutable_work() = work;
       return sockets[static_cast<size_t>(rank) - 1]->Send(command, kLong);
     }
+    std::string LossReason(absl::Duration) override { return ""; }
     std::vector<RankReport> Reports() const override { return {}; }
 
     std::vector<std::jthread> threads;
@@ -295,16 +296,21 @@ TEST_F(DataParallelLearnerTest, ANonFiniteLossOnOneRankIsTheErrorOfAll) {
   EXPECT_EQ(ranked.starter->started(), 1) << "the ranks go on";
 }
 
-TEST_F(DataParallelLearnerTest, ARankWithOtherWeightsIsNoticed) {
+TEST_F(DataParallelLearnerTest, ARankWithOtherWeightsIsReplaced) {
+  const Ranked undisturbed = MakeRanked(2);
+  TrainWith(*undisturbed.learner, *undisturbed.policy, 2);
   const Ranked ranked = MakeRanked(2);
   PolicyLearner* other = nullptr;
   ranked.starter->on_made = [&](int, PolicyLearner& learner) { other = &learner; };
-  const auto groups = OnPolicyGroups(*ranked.policy, 4);
-  ASSERT_TRUE(ranked.learner->TrainStep(1, groups).ok());
+  TrainWith(*ranked.learner, *ranked.policy, 1);
   // It waits for its next share.
   other->InitializeRandom(6);
-  const auto result = ranked.learner->TrainStep(2, groups);
-  EXPECT_TRUE(absl::IsInternal(result.status())) << result.status();
+  const auto result = ranked.learner->TrainStep(2, OnPolicyGroups(*ranked.policy, 5, 2));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(result->lost_ranks,
+              testing::ElementsAre("the weights of rank 1 differ from those of rank 0"));
+  EXPECT_EQ(ranked.starter->started(), 2);
+  EXPECT_EQ(Weights(*ranked.policy), Weights(*undisturbed.policy));
 }
 
 TEST(DecideRanks, AllThenAllAgainThenRankZeroAlone) {
