@@ -108,8 +108,9 @@ def check_cluster(programs, example, folder):
         if len(ranks) != 1:
             sys.exit(f"processes of the further ranks: {ranks}")
         os.kill(ranks[0], signal.SIGKILL)
+        await_true("the notice", lambda: "rank 1 was ended by signal 9" in describe(), TIMEOUT_S, describe)
         await_true("the end", lambda: job()["state"] in ("SUCCEEDED", "FAILED"), TIMEOUT_S, describe)
-        if job()["state"] != "SUCCEEDED" or "rank 1 was ended by signal 9" not in describe():
+        if job()["state"] != "SUCCEEDED":
             sys.exit(describe())
         print(cluster.freshet("ledger", "verify", "ranks"))
     finally:

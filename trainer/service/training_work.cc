@@ -259,7 +259,6 @@ absl::Status TrainingWork::OnStep(const FinishedStep& report, const WeightSnapsh
                              : 0;
     waits_for_ = report.redo ? StrCat("redoing step ", report.step) : "";
   }
-  for (const std::string& reason : report.result.lost_ranks) Note("rank_lost", "warning", reason);
   if (context_.listener != nullptr) {
     if (report.redo) {
       context_.listener->OnRedo(assign_.job_id(), report.policy.version);
@@ -271,6 +270,10 @@ absl::Status TrainingWork::OnStep(const FinishedStep& report, const WeightSnapsh
   std::vector<OutboxRow> rows = {
       {MetricsEvent(StrCat("step/", report.policy.lineage, "/", report.step), ToJson(metrics)),
        false}};
+  for (const std::string& reason : report.result.lost_ranks) {
+    const std::string key = StrCat("rank_lost/", report.step, "/", rows.size());
+    rows.push_back({NoticeEvent(key, "rank_lost", reason), false});
+  }
   const std::string stream = StrCat("{", assign_.job_id(), "}:samples");
   for (const SampleRow& row :
        SampleRows(report, assign_.spec().output().samples_per_step(), learner_.decode)) {
@@ -336,10 +339,23 @@ void TrainingWork::OnStalled(const std::string& reason, absl::Duration waited) {
 
 NewEvent TrainingWork::MetricsEvent(const std::string& key, const std::string& metrics_json) const {
   job::v1::Event event;
+  event.set_metrics_json(metrics_json);
+  return JobEvent(key, std::move(event));
+}
+
+NewEvent TrainingWork::NoticeEvent(const std::string& key, const std::string& kind,
+                                   const std::string& text) const {
+  job::v1::Event event;
+  event.mutable_notice()->set_kind(kind);
+  event.mutable_notice()->set_severity("warning");
+  event.mutable_notice()->set_text(text);
+  return JobEvent(key, std::move(event));
+}
+
+NewEvent TrainingWork::JobEvent(const std::string& key, job::v1::Event event) const {
   const absl::Time now = absl::Now();
   event.mutable_time()->set_seconds(absl::ToUnixSeconds(now));
   event.mutable_time()->set_nanos(static_cast<int32_t>(absl::ToUnixNanos(now) % 1'000'000'000));
-  event.set_metrics_json(metrics_json);
   return {StrCat("{", assign_.job_id(), "}:events"), key, event.SerializeAsString()};
 }
 

@@ -15,6 +15,7 @@
 #include "datastore/event_log.h"
 #include "datastore/trajectory_store.h"
 #include "freshet/cluster/v1/worker_service.pb.h"
+#include "freshet/job/v1/job_service.pb.h"
 #include "runlog/step_metrics.h"
 #include "services/worker/worker_role.h"
 #include "trainer/checkpoint/checkpoint_choice.h"
@@ -117,6 +118,9 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   // Waits a bounded time for the datastore.
   void SendLastRows(std::stop_token stop);
   NewEvent MetricsEvent(const std::string& key, const std::string& metrics_json) const;
+  NewEvent NoticeEvent(const std::string& key, const std::string& kind,
+                       const std::string& text) const;
+  NewEvent JobEvent(const std::string& key, job::v1::Event event) const;
   std::string CheckpointFolder() const;
   void Note(const std::string& kind, const std::string& severity, const std::string& text);
   void SetPhase(cluster::v1::AssignmentStatus::State state, const std::string& waits_for);
