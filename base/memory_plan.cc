@@ -51,7 +51,7 @@ int64_t TotalBytes(const MemoryPlan& plan) {
 
 MemoryCheck CheckMemory(const std::string& process, const MemoryPlan& plan, int64_t limit) {
   MemoryPlan certain = plan;
-  std::erase_if(certain, [](const MemoryItem& item) { return item.at_most; });
+  std::erase_if(certain, [](const MemoryItem& item) { return item.is_upper_bound; });
   MemoryCheck check;
   if (TotalBytes(certain) > limit) {
     check.status = InvalidArgument(Shortage(process + " needs at least", certain, limit));

@@ -20,7 +20,7 @@ struct MemoryItem {
   std::string name;
   int64_t bytes = 0;
   Place place = Place::kDevice;
-  bool at_most = false;  // shorter samples than the job allows need fewer bytes
+  bool is_upper_bound = false;  // shorter samples than the job allows need less
 };
 using MemoryPlan = std::vector<MemoryItem>;
 
@@ -31,10 +31,10 @@ int64_t SumOfSizes(int64_t a, int64_t b);
 int64_t TotalBytes(const MemoryPlan& plan);
 
 struct MemoryCheck {
-  // INVALID_ARGUMENT, naming total, limit and largest items, if the plan needs more than the limit
-  // without the items that are `at_most` so large.
+  // INVALID_ARGUMENT, naming total, limit and largest items: the items that are no upper bounds
+  // exceed the limit.
   absl::Status status;
-  std::string warning;  // if the plan needs more than the limit with them; else ""
+  std::string warning;  // the total exceeds the limit only with upper bounds; else ""
 };
 // `process`: such as "the trainer". Pure.
 MemoryCheck CheckMemory(const std::string& process, const MemoryPlan& plan, int64_t limit);

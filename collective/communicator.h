@@ -12,17 +12,17 @@ namespace freshet {
 
 // Collective operations of a fixed group of ranks, numbered from 0. All ranks call the same
 // operations in the same order with the same sizes. An operation blocks until its result is there.
+// All data is in host memory.
 //
 // Errors:
 //   UNAVAILABLE: a rank is gone.
-//   DEADLINE_EXCEEDED: `timeout` passed. It counts from this rank's call, so it also limits how
-//   much
-//     later the others may call.
+//   DEADLINE_EXCEEDED: `timeout`, counted from this rank's call, has passed. The other ranks must
+//     therefore call within `timeout` too.
 //   ABORTED: Abort().
+//   RESOURCE_EXHAUSTED: no memory for staging buffers.
 //   INVALID_ARGUMENT: a root or sizes that do not fit; nothing was sent.
-// After another error than INVALID_ARGUMENT the contents of the buffers that it writes are
-// unspecified, and every later operation returns the same error: the ranks no longer agree on what
-// comes next, so a new group is needed.
+// After any error except INVALID_ARGUMENT, output buffers are unspecified and every later operation
+// returns that error; connect a new group.
 //
 // Operations are called by one thread at a time; Abort and error are thread-safe.
 class Communicator {

@@ -22,7 +22,7 @@ namespace {
 using c10d::ProcessGroupGloo;
 
 constexpr size_t kChunkBytes = size_t{4} << 20;
-// An operation that this side has given up ends by itself after as much more time.
+// Gloo's own deadline is this much later than ours, so that operations which were given up end.
 constexpr absl::Duration kGrace = absl::Seconds(1);
 
 std::chrono::milliseconds Milliseconds(absl::Duration time) {
@@ -31,7 +31,7 @@ std::chrono::milliseconds Milliseconds(absl::Duration time) {
 
 // Held while an operation starts: c10d's flight recorder, one for all groups of the process, adds
 // to a map without a lock.
-Mutex starts;
+Mutex start_mutex;
 
 // Gloo tells its errors apart by their texts only.
 absl::Status GlooError(const std::string& text) {
@@ -57,6 +57,7 @@ class GlooCommunicator final : public Communicator {
   // The destructor of a group waits for its operations, which end at their deadlines.
   ~GlooCommunicator() override {
     if (error().ok()) return;
+    // Not waited for: operations with a peer that hangs end only at their deadlines.
     std::thread([file_owner = file_owner_, group = std::move(group_)]() mutable {
       group = nullptr;
     }).detach();
@@ -218,7 +219,7 @@ class GlooCommunicator final : public Communicator {
           Operation& next = operations[chunk.slot];
           try {
             const absl::Duration left = deadline - SystemClock::Get().Now() + kGrace;
-            const MutexLock lock(starts);
+            const MutexLock lock(start_mutex);
             next.work = start(chunk, next.staging, left);
           } catch (const std::exception& error) {
             return Fail(GlooError(error.what()));

@@ -24,7 +24,7 @@ struct GlooOptions {
 };
 
 // Connects to the other ranks over TCP, with c10d's ProcessGroupGloo. Blocks until all have come.
-// Memory: two buffers of 4 MiB, or of that many bytes per rank in ReduceScatter and AllGather.
+// Memory: two buffers of 4 MiB; 2 * size times that in ReduceScatter, size + 1 times in AllGather.
 // Returns:
 //   INVALID_ARGUMENT: rank or size.
 //   UNAVAILABLE: the interface, the file or another rank cannot be reached in time.

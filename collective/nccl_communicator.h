@@ -24,12 +24,13 @@ struct NcclOptions {
 
 // Connects to the other ranks with NCCL. Blocks until all have come. Communicators are
 // non-blocking: this thread asks NCCL for its progress, and ends it with ncclCommAbort at a
-// deadline, so that nothing hangs. Data in host memory goes through two buffers of 32 MiB in the
-// GPU's memory, or of that many bytes per rank in ReduceScatter and AllGather. Returns:
+// deadline, so that nothing hangs. Data is staged in two buffers of 32 MiB in the GPU's
+// memory, or size() + 1 times that in ReduceScatter and AllGather.
+//
+// Returns:
 //   INVALID_ARGUMENT: rank or size.
 //   UNAVAILABLE: NCCL's error, or another rank has failed.
 //   DEADLINE_EXCEEDED: another rank has not come in time.
-//   RESOURCE_EXHAUSTED: the GPU has too little memory.
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(
     std::shared_ptr<const NcclLibrary> library, const NcclOptions& options);
 

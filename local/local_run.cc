@@ -66,7 +66,7 @@ struct LocalRun::Roles {
   absl::Time start;
   int64_t ledger_seq = 0;  // last row in the folder's ledger before the recorder opens it
   std::shared_ptr<PolicyLearner> learner;
-  std::shared_ptr<Learner> ranks;  // the learner with its further ranks
+  std::shared_ptr<Learner> trained;  // `learner`, or it and other ranks
   std::unique_ptr<InMemoryTrajectoryStore> store;
   std::shared_ptr<WeightSubscriber> subscriber = std::make_shared<WeightSubscriber>();
   std::unique_ptr<NativeEngine> engine;
@@ -310,9 +310,9 @@ absl::Status LocalRun::MakeTrainer(Roles& roles) {
   options.damaged = options_.resume.damaged;
   options.checkpoint_files =
       ModelTextFiles(setup_.model.config, *setup_.model.tokenizer, options.checkpoint_dtype);
-  roles.ranks = WithRanks(setup_.spec, roles.learner);
+  roles.trained = MakeJobLearner(setup_.spec, roles.learner);
   roles.trainer =
-      std::make_unique<TrainerLoop>(*roles.store, *roles.ranks, *roles.publisher, *roles.recorder,
+      std::make_unique<TrainerLoop>(*roles.store, *roles.trained, *roles.publisher, *roles.recorder,
                                     clock_, faults_, std::move(options));
   // Without a checkpoint, save the loaded weights as the first one, so that a resume does not
   // repeat the warm-up and a reference policy survives.

@@ -195,7 +195,8 @@ int main(int argc, char** argv) {
 
   AddServe(app);
 
-  app.AddCommand(freshet::kRankCommand, "one of the ranks of freshet local, which starts it")
-      .OnRun([] { return freshet::RunRankProcess(); });
+  app.AddCommand(freshet::kRankCommand, "internal: a rank that freshet local starts").OnRun([] {
+    return freshet::RunRankProcess();
+  });
   return app.Run(argc, argv);
 }

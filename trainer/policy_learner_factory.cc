@@ -87,7 +87,7 @@ absl::StatusOr<StartedLearner> PolicyLearnerFactory::Start(const LearnerStart& s
                        const std::vector<int32_t>& ids) {
     return tokenizer->Decode(ids, /*skip_special=*/true);
   };
-  started.learner = WithRanks(start.spec, std::move(learner));
+  started.learner = MakeJobLearner(start.spec, std::move(learner));
   return started;
 }
 

@@ -42,8 +42,8 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectRank(const RankStart& start
 
 }  // namespace
 
-std::shared_ptr<Learner> WithRanks(const job::v1::JobSpec& spec,
-                                   std::shared_ptr<PolicyLearner> learner) {
+std::shared_ptr<Learner> MakeJobLearner(const job::v1::JobSpec& spec,
+                                        std::shared_ptr<PolicyLearner> learner) {
   const auto ranks = static_cast<int>(spec.trainer().ranks());
   if (ranks <= 1) return learner;
   ChildRankOptions options;

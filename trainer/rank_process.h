@@ -8,16 +8,15 @@
 
 namespace freshet {
 
-// The argument with which the programs of trainers work as one of the further ranks of another
-// process of theirs.
+// Command-line argument that makes a trainer's program run as a child rank.
 constexpr const char* kRankCommand = "trainer-rank";
 
-// `learner`, with the job's further ranks if it has more than one: child processes of this one,
-// which run this program with kRankCommand.
-std::shared_ptr<Learner> WithRanks(const job::v1::JobSpec& spec,
-                                   std::shared_ptr<PolicyLearner> learner);
+// `learner`, together with the job's other ranks if it has any: child processes, which run this
+// program with kRankCommand.
+std::shared_ptr<Learner> MakeJobLearner(const job::v1::JobSpec& spec,
+                                        std::shared_ptr<PolicyLearner> learner);
 
-// Such a process; returns its exit code. Its standard input is the socket to rank 0.
+// Runs a child rank until rank 0 closes its standard input, a socket. Returns the exit code.
 int RunRankProcess();
 
 }  // namespace freshet

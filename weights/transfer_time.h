@@ -7,8 +7,8 @@
 
 namespace freshet {
 
-// Time limit for bringing `bytes` of weights to an engine: 10 s for calls and waiting, and the
-// bytes at 50 MB/s.
+// Time limit for moving `bytes` between processes: 10 s for calls and waiting, and the bytes at
+// 50 MB/s, half of what a network of 1 Gbit/s carries.
 inline absl::Duration TransferTime(int64_t bytes) {
   constexpr double kBytesPerSecond = 50e6;
   return absl::Seconds(10) + absl::Seconds(static_cast<double>(bytes) / kBytesPerSecond);

@@ -37,7 +37,7 @@ MemoryPlan PlanEngine(const ModelConfig& config, const NativeEngineOptions& opti
   const int64_t sampled = std::min(running, options.max_sequences) * config.vocab_size;
   MemoryPlan plan = {{"engine weights", weights},
                      {"KV cache", CacheBlocks(config, options) * KvBlockBytes(config, options.bf16),
-                      MemoryItem::Place::kDevice, /*at_most=*/true},
+                      MemoryItem::Place::kDevice, /*is_upper_bound=*/true},
                      {"batch", 4 * (options.max_batch_tokens * row + sampled)}};
   if (evaluates) plan.push_back({"evaluated weights", weights});
   return plan;

@@ -48,7 +48,8 @@ class RolloutWeightPlane {
   virtual ~RolloutWeightPlane() = default;
   virtual void Serve(const std::string& job, std::shared_ptr<WeightSubscriber> subscriber) = 0;
   virtual void Forget(const std::string& job) = 0;
-  // Pulls the newest version, at least `at_least`, from a member; see PullWeights.
+  // Pulls the newest version, at least `at_least`, from a member; see PullWeights. `timeout`: per
+  // member.
   virtual absl::Status Pull(const std::string& job, const PolicyVersion& at_least,
                             const std::vector<WeightMember>& engines,
                             const std::optional<WeightMember>& trainer,
@@ -101,7 +102,7 @@ class RolloutWork final : public runtime::JobWork {
   void Detach();
   // Runs on a second thread next to the engine's: pulls missing weights and starts evaluations.
   void RunBackground(std::stop_token stop);
-  // How long a publication may take, as the trainer counts it.
+  // The trainer's limit for a publication, or more: counts fp32 weights.
   absl::Duration PublicationTimeout() const;
   void PullWhenDue(PullTimer& timer, const std::stop_token& stop);
   void StartEvaluation(const cluster::v1::Evaluate& evaluate);

@@ -31,7 +31,7 @@ TEST(MemoryPlan, RefusesWhatDoesNotFitAndNamesTheLargestItems) {
 
 TEST(MemoryPlan, WarnsOfWhatOnlyTheLongestSamplesNeed) {
   MemoryPlan plan = {{"weights", 300}, {"activations", int64_t{3} << 30}};
-  plan[1].at_most = true;
+  plan[1].is_upper_bound = true;
   const MemoryCheck check = CheckMemory("the job", plan, int64_t{2} << 30);
   EXPECT_TRUE(check.status.ok());
   EXPECT_THAT(check.warning, HasSubstr("the job may need up to 3.0 GiB of memory and may use 2.0"));

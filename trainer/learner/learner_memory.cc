@@ -94,7 +94,7 @@ MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& ba
                   ProductOfSizes({TokensAtOnce(options, batch),
                                   ActivationBytesPerToken(model, options.bf16,
                                                           options.activation_checkpointing)}),
-                  Place::kDevice, /*at_most=*/true});
+                  Place::kDevice, /*is_upper_bound=*/true});
   // Also the gradients of embedding and head before they are added.
   const int64_t head = kFloat * model.vocab_size * model.hidden_size;
   plan.push_back({"logits", threads * kHeadChunkBytes + 2 * head});
@@ -106,12 +106,13 @@ void AddRanks(int64_t ranks, MemoryPlan& plan) {
   if (ranks <= 1) return;
   MemoryPlan rank = plan;
   std::erase_if(rank, [](const MemoryItem& item) { return item.name == kPublishedVersions; });
-  for (const bool at_most : {false, true}) {
+  for (const bool is_upper_bound : {false, true}) {
     MemoryPlan part = rank;
-    std::erase_if(part, [&](const MemoryItem& item) { return item.at_most != at_most; });
-    plan.push_back({at_most ? "activations of further ranks" : "further ranks",
+    std::erase_if(part,
+                  [&](const MemoryItem& item) { return item.is_upper_bound != is_upper_bound; });
+    plan.push_back({is_upper_bound ? "activations of other ranks" : "other ranks",
                     ProductOfSizes({ranks - 1, TotalBytes(part)}), MemoryItem::Place::kHost,
-                    at_most});
+                    is_upper_bound});
   }
 }
 

@@ -30,7 +30,8 @@ int64_t TokensAtOnce(const PolicyLearnerOptions& options, const BatchShape& batc
 // version (weights/weight_publisher.h). Pure.
 MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& batch);
 
-// Adds the processes of further ranks to the plan of rank 0's process.
+// Adds to the plan of rank 0's process those of the other ranks, which need the same without
+// published versions.
 void AddRanks(int64_t ranks, MemoryPlan& plan);
 
 // The size of a snapshot of the learner's state.

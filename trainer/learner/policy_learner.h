@@ -106,8 +106,9 @@ class PolicyLearner final : public Learner {
   absl::Status SyncFromRankZero();
   // Sets `proximal_logprobs` of the columns by the current policy. Not a collective operation.
   absl::Status ComputeProximal(Minibatch& share) const;
-  // One optimizer step with the gradients of all ranks' shares. Unless the communicator has an
-  // error, all ranks get the same result, except for INTERNAL. On errors the weights are unchanged.
+  // One optimizer step with the gradients of all ranks' shares. All ranks return the same result,
+  // unless the communicator fails or LibTorch fails on one of them. On errors the weights are
+  // unchanged.
   // FAILED_PRECONDITION: as TrainStep. UNAVAILABLE: another rank has failed, or its weights are not
   // those of rank 0. INTERNAL: LibTorch's errors.
   absl::StatusOr<StepSums> Update(int64_t step, const Minibatch& share);

@@ -69,8 +69,8 @@ absl::Status PolicyLearner::SyncFromRankZero() {
   }
 }
 
-// The sums of all ranks. An error of the lowest rank that has one is that of all. INTERNAL becomes
-// UNAVAILABLE if it is not rank 0's: another process may do better.
+// Returns the sums of all ranks, or the error of the lowest rank that has one, the same on every
+// rank. INTERNAL of another rank than 0 becomes UNAVAILABLE: replacing its process may help.
 absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& own) const {
   static_assert(std::is_trivially_copyable_v<RankOutcome>);
   RankOutcome mine;

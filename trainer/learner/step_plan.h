@@ -18,7 +18,7 @@ namespace freshet {
 // Rows of one optimizer step: all of them, or a rank's share.
 struct Minibatch {
   TrainingRows rows;
-  LossNormalizer normalizer;  // of all
+  LossNormalizer normalizer;  // of the whole minibatch, also in a share
 };
 
 // A training step as optimizer steps.
@@ -37,7 +37,7 @@ struct StepSums {
   double loss = 0;       // over minibatches
   double grad_norm = 0;  // over minibatches
   double entropy = 0, kl_behavior = 0, kl_ref = 0, weight = 0, logprob_diff = 0;
-  double optimizer_seconds = 0, model_flops = 0;
+  double optimizer_seconds = 0, model_flops = 0;  // over minibatches
   int64_t tokens = 0, clipped = 0;
   ImportanceRatios ratios;
 

@@ -33,7 +33,7 @@ absl::Status Unavailable(const Args&... args) {
 using trainer::v1::RankCommand;
 using trainer::v1::RankReport;
 
-// A rank that does not take work is killed sooner, because it says nothing.
+// An upper bound: a rank that hangs is killed after `silence`.
 constexpr absl::Duration kSendTimeout = absl::Minutes(10);
 constexpr absl::Duration kConnectTimeout = absl::Seconds(30);
 
@@ -86,9 +86,9 @@ absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv, int standard_i
 }
 
 // What is known of a group's ranks, from their listeners.
-class Watch {
+class RankStates {
  public:
-  explicit Watch(size_t others) : reports_(others) {}
+  explicit RankStates(size_t others) : reports_(others) {}
 
   void Report(size_t child, const RankReport& report) {
     const MutexLock lock(mu_);
@@ -154,7 +154,7 @@ class ChildRank {
  public:
   static absl::StatusOr<std::unique_ptr<ChildRank>> Start(const ChildRankOptions& options,
                                                           const trainer::v1::RankStart& start,
-                                                          std::shared_ptr<Watch> watch) {
+                                                          std::shared_ptr<RankStates> watch) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
       return Unavailable("a socket pair: ", std::strerror(errno));
@@ -188,7 +188,7 @@ class ChildRank {
   ChildRank(pid_t pid, UniqueFd fd) : pid_(pid), socket_(std::move(fd)) {}
 
   // Returns how the child was lost; "" if it has left a group that had failed.
-  std::string Listen(const ChildRankOptions& options, size_t child, Watch& watch) {
+  std::string Listen(const ChildRankOptions& options, size_t child, RankStates& watch) {
     RankReport report;
     absl::Duration patience = options.start_timeout;
     while (true) {
@@ -236,7 +236,7 @@ class ChildRank {
 class ChildRankGroup final : public RankGroup {
  public:
   explicit ChildRankGroup(int ranks)
-      : watch_(std::make_shared<Watch>(static_cast<size_t>(ranks) - 1)) {}
+      : watch_(std::make_shared<RankStates>(static_cast<size_t>(ranks) - 1)) {}
 
   static absl::StatusOr<std::unique_ptr<RankGroup>> Start(const ChildRankOptions& options,
                                                           int ranks) {
@@ -277,7 +277,7 @@ class ChildRankGroup final : public RankGroup {
   std::vector<RankReport> Reports() const override { return watch_->reports(); }
 
  private:
-  const std::shared_ptr<Watch> watch_;
+  const std::shared_ptr<RankStates> watch_;
   std::unique_ptr<Communicator> communicator_;
   std::vector<std::unique_ptr<ChildRank>> children_;
 };

@@ -16,7 +16,7 @@ struct ChildRankOptions {
   std::vector<std::string> argv;
   trainer::v1::RankStart start;  // what all of them get
   absl::Duration start_timeout = absl::Seconds(60);
-  // A rank that says nothing for so long hangs.
+  // A rank that sends no report for so long counts as hung and is killed.
   absl::Duration silence = absl::Seconds(5);
 };
 

@@ -104,7 +104,8 @@ absl::Status DataParallelLearner::WithRanks(int64_t step,
     // The group has failed, or another rank has.
     if (lost.ok() && absl::IsUnavailable(status)) lost = status;
     if (lost.ok()) {
-      // All ranks have this error; after others they no longer agree on what comes next.
+      // All ranks have agreed on FAILED_PRECONDITION. After other errors they may differ in what
+      // comes next.
       if (!status.ok() && !absl::IsFailedPrecondition(status)) Disband();
       return status;
     }
@@ -113,11 +114,10 @@ absl::Status DataParallelLearner::WithRanks(int64_t step,
     const bool formed = group_ != nullptr;
     Disband();
     lost_.push_back(reason);
-    // If it was lost after the work, the next work is that of a new group.
     FRESHET_LOG(Warning) << "event=" << (formed ? "rank_lost" : "ranks_not_formed")
                          << " step=" << step << " reason=" << LogQuoted(reason)
                          << " next=" << LogQuoted(DecideRanks(ranks_, std::ssize(lost_)).reason);
-    if (status.ok()) return status;
+    if (status.ok()) return status;  // the work is done; the next one forms a new group
   }
 }
 

@@ -29,7 +29,8 @@ RankAttempt DecideRanks(int ranks, int64_t lost);
 //
 // A rank that dies or hangs is replaced, with the state of rank 0, and the minibatch is repeated;
 // rank 0 has not applied it before all ranks have taken part in the sum. If ranks are lost twice in
-// a step, rank 0 computes the rest of it alone; the next step is begun with all ranks again.
+// one step, rank 0 computes the rest of that step alone; the next step starts with all ranks again.
+// Thread safety: as Learner.
 class DataParallelLearner final : public Learner {
  public:
   // ranks >= 2.
@@ -59,8 +60,9 @@ class DataParallelLearner final : public Learner {
   const int ranks_;
   std::vector<std::string> lost_;  // during the step
 
-  mutable Mutex mu_;                  // also held while group_ is replaced
-  std::unique_ptr<RankGroup> group_;  // null: none is formed; written by the loop's thread
+  mutable Mutex mu_;  // held to replace group_, and to read it on other threads
+  // Null: none is formed. Only the thread of TrainStep writes it, and reads it without mu_.
+  std::unique_ptr<RankGroup> group_;
   int64_t step_ ABSL_GUARDED_BY(mu_) = 0;
   RankPhase phase_ ABSL_GUARDED_BY(mu_) = RankPhase::kIdle;
 };

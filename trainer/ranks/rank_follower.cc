@@ -103,8 +103,10 @@ absl::Status Work(MessageSocket& socket, const RankParts& parts, Reports& report
     absl::Status done;
     if (work.kind() == RankWork::KIND_PROXIMAL) {
       done = GatherProximal(*learner, *communicator, share, work.largest_share()).status();
-    } else {
+    } else if (work.kind() == RankWork::KIND_UPDATE) {
       done = learner->Update(step, share).status();
+    } else {
+      done = DataLoss("work of kind ", static_cast<int>(work.kind()));
     }
     if (const absl::Status failed = communicator->error(); !failed.ok()) return leave(failed);
     // After other errors rank 0 ends the group.

@@ -23,8 +23,8 @@ struct RankParts {
   std::function<void()> on_orphaned = [] {};
 };
 
-// Works as one of ranks 1 .. of a group until rank 0 closes `socket`, which gives OK. Otherwise the
-// error that ended it, which rank 0 is told.
+// Runs one of ranks 1 .. of a group until rank 0 closes `socket`. Returns OK then; otherwise the
+// error, which it also reports to rank 0.
 absl::Status RunRank(MessageSocket& socket, const RankParts& parts);
 
 }  // namespace freshet

@@ -12,7 +12,8 @@
 
 namespace freshet {
 
-// Rank 0's view of its group: the other ranks, started for it. Its destructor ends them.
+// Rank 0's view of its group: the other ranks, started for it. Its destructor ends them. Not
+// thread-safe unless noted.
 class RankGroup {
  public:
   virtual ~RankGroup() = default;
@@ -21,13 +22,13 @@ class RankGroup {
   // Hands `work` to rank `rank` (1 ..). UNAVAILABLE or DEADLINE_EXCEEDED: the rank does not take
   // it; the group is of no use afterwards.
   virtual absl::Status Send(int rank, const trainer::v1::RankWork& work) = 0;
-  // Why a rank was lost; "" if that is not known within `patience`.
-  virtual std::string LossReason(absl::Duration patience) = 0;
+  // Why a rank was lost; "" if that is not known within `timeout`.
+  virtual std::string LossReason(absl::Duration timeout) = 0;
   // The last reports of the other ranks, from rank 1 on. Thread-safe.
   virtual std::vector<trainer::v1::RankReport> Reports() const = 0;
 };
 
-// Port: starts ranks, be they processes of this machine or of others.
+// Port: starts ranks, be they processes of this machine or of others. Not thread-safe.
 class RankStarter {
  public:
   virtual ~RankStarter() = default;

@@ -12,6 +12,7 @@
 
 namespace freshet {
 
+// Without `largest_share`.
 trainer::v1::RankWork ToProto(trainer::v1::RankWork::Kind kind, int64_t step,
                               const Minibatch& share);
 // The share of `work`. DATA_LOSS: lengths that contradict each other.
@@ -27,8 +28,9 @@ std::string LateRanks(RankPhase own, int64_t step,
 // Suffix tokens of a share: its number of proximal log-probs.
 int64_t SuffixTokens(const Minibatch& share);
 
-// Computes the proximal log-probs of this rank's share and gathers those of all ranks. The result
-// has `largest_share` places for each rank. Errors of Communicator, which has one then.
+// Computes the proximal log-probs of `share`, which it fills, and gathers those of all ranks.
+// Returns `largest_share` values for each rank, the last ones of which are unused. DATA_LOSS:
+// `share` is larger. After any other error the communicator is aborted.
 absl::StatusOr<std::vector<float>> GatherProximal(const PolicyLearner& learner,
                                                   Communicator& communicator, Minibatch& share,
                                                   int64_t largest_share);

@@ -112,7 +112,7 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
            labels};
   steps_ = {CounterFamily(registry, "freshet_steps_total", "Training steps done."), labels};
   lost_ranks_ = {CounterFamily(registry, "freshet_lost_ranks_total",
-                               "Ranks of the trainer that died or hung and were replaced."),
+                               "Times that ranks of the trainer died or hung."),
                  labels};
   trained_ = {CounterFamily(registry, "freshet_tokens_total", "Tokens by phase."),
               With(labels, "phase", "trained")};

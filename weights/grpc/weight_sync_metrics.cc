@@ -30,8 +30,8 @@ WeightSyncMetrics::WeightSyncMetrics(prometheus::Registry& registry)
                                   "Publications that brought a version to at least one member.")) {
   Histograms& seconds = HistogramFamily(
       registry, "freshet_weight_sync_seconds",
-      "Seconds of the phases of a weight publication: the trainer times wait and stage, which "
-      "interrupt training, transfer and activate, an engine verify.");
+      "Seconds of the phases of a weight publication. The trainer times wait and stage, while "
+      "training pauses, and transfer and activate; each engine times verify.");
   for (int i = 0; i < kNumWeightPhases; ++i) {
     const char* phase = WeightPhaseName(static_cast<WeightPhase>(i));
     phases_[static_cast<size_t>(i)] = &seconds.Add({{"phase", phase}}, LongSeconds());
