@@ -1,6 +1,7 @@
 #ifndef FRESHET_TESTS_CONTRACT_COMMUNICATOR_CONTRACT_H_
 #define FRESHET_TESTS_CONTRACT_COMMUNICATOR_CONTRACT_H_
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <functional>
@@ -60,9 +61,9 @@ class CommunicatorContract : public testing::Test {
 
   static constexpr absl::Duration kLong = absl::Minutes(2);
   static constexpr absl::Duration kShort = absl::Milliseconds(300);
-  static constexpr int kSizes[] = {1, 2, 4};
+  static constexpr std::array<int, 3> kSizes = {1, 2, 4};
   // One that is not a multiple of any buffer, and more than all buffers.
-  static constexpr size_t kCounts[] = {0, 1, 1000, (size_t{2} << 20) + 3};
+  static constexpr std::array<size_t, 4> kCounts = {0, 1, 1000, (size_t{2} << 20) + 3};
   Maker maker_;
   std::atomic<int> groups_ = 0;
 };

@@ -63,6 +63,7 @@ class RendezvousFolder {
 // In a process group of its own, so that Ctrl-C reaches rank 0 only.
 absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv, int standard_input) {
   std::vector<char*> arguments;
+  arguments.reserve(argv.size() + 1);
   for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
   posix_spawn_file_actions_t actions;
