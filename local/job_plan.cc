@@ -134,8 +134,7 @@ JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hard
   const bool native = spec.rollout().engine().empty() || spec.rollout().engine() == "native";
   const MemoryPlan generates =
       native ? PlanEngine(model, engine, running, spec.has_eval()) : MemoryPlan();
-  const int64_t version =
-      std::ranges::find(learns, "published versions", &MemoryItem::name)->bytes / 2;
+  const int64_t version = PublishedBytes(learner);
   const int64_t received = version * (spec.has_eval() ? 3 : 2);
   JobPlan plan;
   plan.trainer = {"trainer", With(program, learns), SnapshotBytes(learner)};

@@ -76,13 +76,17 @@ int64_t TokensAtOnce(const PolicyLearnerOptions& options, const BatchShape& batc
   return std::min(all, ProductOfSizes({runs, run}));
 }
 
+int64_t PublishedBytes(const PolicyLearnerOptions& options) {
+  return MakeParameterLayout(options.model).num_elements * (options.bf16 ? 2 : kFloat);
+}
+
 MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& batch) {
   const ModelConfig& model = options.model;
   const int64_t elements = MakeParameterLayout(model).num_elements;
   const int64_t copy = elements * kFloat;
   const int64_t rounded = options.bf16 ? elements * 2 : 0;
   const int threads = MicrobatchThreads(options.threads, elements);
-  const int64_t published = options.bf16 ? rounded : copy;
+  const int64_t published = PublishedBytes(options);
   using Place = MemoryItem::Place;
   MemoryPlan plan = {{"weights", copy + rounded, Place::kDivided},
                      {"gradients", copy * threads, Place::kDivided},

@@ -3,10 +3,9 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "base/memory_plan.h"
-#include "model/packed_batch.h"
+#include "model/model_config.h"
 #include "trainer/learner/policy_learner.h"
 
 namespace freshet {
@@ -25,6 +24,9 @@ struct BatchShape {
 
 // The tokens of `batch` whose activations are kept at the same time.
 int64_t TokensAtOnce(const PolicyLearnerOptions& options, const BatchShape& batch);
+
+// The size of a version of the weights as it is published.
+int64_t PublishedBytes(const PolicyLearnerOptions& options);
 
 // What a PolicyLearner needs to train on a `batch`, and the copies of the staged and the committed
 // version (weights/weight_publisher.h). Pure.

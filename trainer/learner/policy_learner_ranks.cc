@@ -15,9 +15,6 @@
 namespace freshet {
 namespace {
 
-// How long the other ranks may compute. Dead ranks are noticed sooner, by whoever watches them.
-constexpr absl::Duration kComputeTimeout = absl::Minutes(30);
-
 std::span<std::byte> Bytes(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
 }
@@ -49,7 +46,7 @@ absl::Status PolicyLearner::SyncFromRankZero() {
     } facts{optimizer.step, state_->reference.defined() ? 1 : 0};
     const auto receive = [&](std::span<std::byte> bytes) {
       return state_->ranks->Broadcast(bytes, /*root=*/0,
-                                      kComputeTimeout + TransferTime(std::ssize(bytes)));
+                                      kShareTimeout + TransferTime(std::ssize(bytes)));
     };
     FRESHET_RETURN_IF_ERROR(receive(std::as_writable_bytes(std::span(&facts, 1))));
     for (const at::Tensor& tensor : {state_->masters, optimizer.exp_avg, optimizer.exp_avg_sq}) {
@@ -82,7 +79,7 @@ absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& ow
   state_->on_phase(RankPhase::kExchanging);
   std::vector<RankOutcome> all(static_cast<size_t>(state_->ranks->size()));
   FRESHET_RETURN_IF_ERROR(state_->ranks->AllGather(
-      std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), kComputeTimeout));
+      std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), kShareTimeout));
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].code == 0) continue;
     auto code = static_cast<absl::StatusCode>(all[rank].code);

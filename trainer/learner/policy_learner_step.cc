@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/status_macros.h"
-#include "base/str_cat.h"
 #include "model/tensor_convert.h"
 #include "trainer/learner/model_flops.h"
 #include "trainer/learner/policy_learner.h"
@@ -37,19 +36,10 @@ StepSums SumsOf(const LossOutput& output, double model_flops) {
 
 absl::StatusOr<TrainStepResult> PolicyLearner::TrainStep(int64_t step,
                                                          const std::vector<TrainGroup>& groups) {
-  FRESHET_ASSIGN_OR_RETURN(StepPlan plan, PlanStep(state_->options, step, groups));
-  if (plan.proximal) {
-    for (Minibatch& minibatch : plan.minibatches) {
-      FRESHET_RETURN_IF_ERROR(ComputeProximal(minibatch));
-    }
-  }
-  StepSums sums;
-  for (size_t m = 0; m < plan.minibatches.size(); ++m) {
-    const absl::StatusOr<StepSums> part = Update(step, plan.minibatches[m]);
-    if (!part.ok()) return MinibatchError(plan, m, part.status());
-    sums.Add(*part);
-  }
-  return StepResult(std::move(plan), sums, state_->options.schedule);
+  return RunStep(
+      state_->options, step, groups,
+      [&](Minibatch& minibatch) { return ComputeProximal(minibatch); },
+      [&](const Minibatch& minibatch) { return Update(step, minibatch); });
 }
 
 absl::Status PolicyLearner::ComputeProximal(Minibatch& share) const {
@@ -64,13 +54,7 @@ absl::Status PolicyLearner::ComputeProximal(Minibatch& share) const {
                        ->Forward(state_->PolicyWeights(), PackTrees(trees), state_->temperature(),
                                  Entropy::kNone)
                        .logprobs_M);
-      auto next = logprobs.begin();
-      for (const size_t tree : runs.trees[run]) {
-        TrainingRows::Columns& columns = share.rows.columns[tree];
-        const auto end = next + std::ssize(columns.loss_mask);
-        columns.proximal_logprobs.assign(next, end);
-        next = end;
-      }
+      AssignProximal(runs.trees[run], logprobs, share.rows);
       return absl::OkStatus();
     });
   } catch (const std::exception& error) {

@@ -11,6 +11,31 @@
 #include "trainer/learner/model_flops.h"
 
 namespace freshet {
+namespace {
+
+TrainStepResult StepResult(StepPlan plan, const StepSums& sums,
+                           const LearningRateSchedule& schedule) {
+  const auto parts = static_cast<double>(plan.minibatches.size());
+  const auto tokens = static_cast<double>(std::max<int64_t>(sums.tokens, 1));
+  TrainStepResult result;
+  result.loss = sums.loss / parts;
+  result.grad_norm = sums.grad_norm / parts;
+  result.learning_rate = LearningRate(schedule, plan.step);
+  result.entropy = sums.entropy / tokens;
+  result.kl_behavior = sums.kl_behavior / tokens;
+  result.kl_ref = sums.kl_ref / tokens;
+  result.ratio_clip_fraction = static_cast<double>(sums.clipped) / tokens;
+  result.importance_weight_mean = sums.weight / tokens;
+  result.logprob_diff = sums.logprob_diff / tokens;
+  result.importance_ratios = sums.ratios;
+  result.tokens_trained = sums.tokens;
+  result.model_flops = sums.model_flops;
+  result.optimizer_seconds = sums.optimizer_seconds;
+  result.advantages = std::move(plan.advantages);
+  return result;
+}
+
+}  // namespace
 
 void StepSums::Add(const StepSums& other) {
   loss += other.loss;
@@ -50,32 +75,41 @@ absl::StatusOr<StepPlan> PlanStep(const PolicyLearnerOptions& options, int64_t s
   return plan;
 }
 
-absl::Status MinibatchError(const StepPlan& plan, size_t m, const absl::Status& status) {
-  if (m == 0) return status;
-  return absl::AbortedError(
-      StrCat("minibatch ", m + 1, " of ", plan.minibatches.size(), ": ", Message(status)));
+absl::StatusOr<TrainStepResult> RunStep(
+    const PolicyLearnerOptions& options, int64_t step, const std::vector<TrainGroup>& groups,
+    absl::FunctionRef<absl::Status(Minibatch&)> compute_proximal,
+    absl::FunctionRef<absl::StatusOr<StepSums>(const Minibatch&)> update) {
+  FRESHET_ASSIGN_OR_RETURN(StepPlan plan, PlanStep(options, step, groups));
+  if (plan.proximal) {
+    for (Minibatch& minibatch : plan.minibatches) {
+      FRESHET_RETURN_IF_ERROR(compute_proximal(minibatch));
+    }
+  }
+  StepSums sums;
+  for (size_t m = 0; m < plan.minibatches.size(); ++m) {
+    const absl::StatusOr<StepSums> part = update(plan.minibatches[m]);
+    if (part.ok()) {
+      sums.Add(*part);
+    } else if (m == 0) {
+      return part.status();
+    } else {
+      // Another code than that of an unchanged model.
+      return absl::AbortedError(StrCat("minibatch ", m + 1, " of ", plan.minibatches.size(), ": ",
+                                       Message(part.status())));
+    }
+  }
+  return StepResult(std::move(plan), sums, options.schedule);
 }
 
-TrainStepResult StepResult(StepPlan plan, const StepSums& sums,
-                           const LearningRateSchedule& schedule) {
-  const auto parts = static_cast<double>(plan.minibatches.size());
-  const auto tokens = static_cast<double>(std::max<int64_t>(sums.tokens, 1));
-  TrainStepResult result;
-  result.loss = sums.loss / parts;
-  result.grad_norm = sums.grad_norm / parts;
-  result.learning_rate = LearningRate(schedule, plan.step);
-  result.entropy = sums.entropy / tokens;
-  result.kl_behavior = sums.kl_behavior / tokens;
-  result.kl_ref = sums.kl_ref / tokens;
-  result.ratio_clip_fraction = static_cast<double>(sums.clipped) / tokens;
-  result.importance_weight_mean = sums.weight / tokens;
-  result.logprob_diff = sums.logprob_diff / tokens;
-  result.importance_ratios = sums.ratios;
-  result.tokens_trained = sums.tokens;
-  result.model_flops = sums.model_flops;
-  result.optimizer_seconds = sums.optimizer_seconds;
-  result.advantages = std::move(plan.advantages);
-  return result;
+void AssignProximal(const std::vector<size_t>& trees, std::span<const float> logprobs,
+                    TrainingRows& rows) {
+  size_t begin = 0;
+  for (const size_t tree : trees) {
+    TrainingRows::Columns& columns = rows.columns[tree];
+    const auto part = logprobs.subspan(begin, columns.loss_mask.size());
+    columns.proximal_logprobs.assign(part.begin(), part.end());
+    begin += part.size();
+  }
 }
 
 std::vector<size_t> BalanceTrees(const std::vector<double>& costs, size_t ranks) {

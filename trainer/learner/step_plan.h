@@ -3,10 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "datastore/trajectory_store.h"
 #include "trainer/learner/policy_learner.h"
 #include "trainer/learner/training_rows.h"
@@ -44,17 +47,25 @@ struct StepSums {
   void Add(const StepSums& other);
 };
 
-// All are pure.
+// How long the other ranks may take to compute their shares. Dead ranks are noticed sooner, by
+// whoever watches them.
+constexpr absl::Duration kShareTimeout = absl::Minutes(30);
+
+// Learner::TrainStep: proximal log-probs where they are needed, then the updates.
+absl::StatusOr<TrainStepResult> RunStep(
+    const PolicyLearnerOptions& options, int64_t step, const std::vector<TrainGroup>& groups,
+    absl::FunctionRef<absl::Status(Minibatch&)> compute_proximal,
+    absl::FunctionRef<absl::StatusOr<StepSums>(const Minibatch&)> update);
+
+// The rest is pure.
 
 // Errors as MakeTrainingRows.
 absl::StatusOr<StepPlan> PlanStep(const PolicyLearnerOptions& options, int64_t step,
                                   const std::vector<TrainGroup>& groups);
 
-// The error of TrainStep if minibatch `m` fails: ABORTED if weights have changed.
-absl::Status MinibatchError(const StepPlan& plan, size_t m, const absl::Status& status);
-
-TrainStepResult StepResult(StepPlan plan, const StepSums& sums,
-                           const LearningRateSchedule& schedule);
+// Sets the columns' proximal log-probs of `trees`, in this order, from the beginning of `logprobs`.
+void AssignProximal(const std::vector<size_t>& trees, std::span<const float> logprobs,
+                    TrainingRows& rows);
 
 // The rank of each tree: the costliest tree first, each to the rank that has least (LPT; Graham
 // 1969, "Bounds on Multiprocessing Timing Anomalies").

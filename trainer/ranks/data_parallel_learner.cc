@@ -1,6 +1,7 @@
 #include "trainer/ranks/data_parallel_learner.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "base/log.h"
@@ -64,29 +65,26 @@ absl::Status DataParallelLearner::Form(int ranks) {
 
 absl::StatusOr<TrainStepResult> DataParallelLearner::TrainStep(
     int64_t step, const std::vector<TrainGroup>& groups) {
-  FRESHET_ASSIGN_OR_RETURN(StepPlan plan, PlanStep(learner_->options(), step, groups));
   lost_.clear();
   {
     const MutexLock lock(mu_);
     step_ = step;
   }
-  if (plan.proximal) {
-    for (Minibatch& minibatch : plan.minibatches) {
-      FRESHET_RETURN_IF_ERROR(
-          WithRanks(step, [&](size_t ranks) { return ComputeProximal(step, minibatch, ranks); }));
-    }
-  }
-  StepSums sums;
-  for (size_t m = 0; m < plan.minibatches.size(); ++m) {
-    const absl::Status updated = WithRanks(step, [&](size_t ranks) {
-      const absl::StatusOr<StepSums> part = Update(step, plan.minibatches[m], ranks);
-      if (part.ok()) sums.Add(*part);
-      return part.status();
-    });
-    if (!updated.ok()) return MinibatchError(plan, m, updated);
-  }
-  TrainStepResult result = StepResult(std::move(plan), sums, learner_->options().schedule);
-  result.lost_ranks = std::move(lost_);
+  absl::StatusOr<TrainStepResult> result = RunStep(
+      learner_->options(), step, groups,
+      [&](Minibatch& minibatch) {
+        return WithRanks(step,
+                         [&](size_t ranks) { return ComputeProximal(step, minibatch, ranks); });
+      },
+      [&](const Minibatch& minibatch) -> absl::StatusOr<StepSums> {
+        absl::StatusOr<StepSums> sums;
+        FRESHET_RETURN_IF_ERROR(WithRanks(step, [&](size_t ranks) {
+          sums = Update(step, minibatch, ranks);
+          return sums.status();
+        }));
+        return sums;
+      });
+  if (result.ok()) result->lost_ranks = std::move(lost_);
   const MutexLock lock(mu_);
   phase_ = RankPhase::kIdle;
   return result;
@@ -148,13 +146,8 @@ absl::Status DataParallelLearner::ComputeProximal(int64_t step, Minibatch& minib
       const std::vector<float> all,
       GatherProximal(*learner_, group_->communicator(), shares[0].minibatch, largest));
   for (size_t rank = 0; rank < ranks; ++rank) {
-    auto next = all.begin() + static_cast<int64_t>(rank) * largest;
-    for (const size_t tree : shares[rank].trees) {
-      TrainingRows::Columns& columns = minibatch.rows.columns[tree];
-      const auto end = next + std::ssize(columns.loss_mask);
-      columns.proximal_logprobs.assign(next, end);
-      next = end;
-    }
+    const auto of_rank = std::span(all).subspan(rank * static_cast<size_t>(largest));
+    AssignProximal(shares[rank].trees, of_rank, minibatch.rows);
   }
   return absl::OkStatus();
 }

@@ -14,9 +14,6 @@ namespace {
 using trainer::v1::RankReport;
 using trainer::v1::RankWork;
 
-// How long the other ranks may compute.
-constexpr absl::Duration kComputeTimeout = absl::Minutes(30);
-
 RankWork::Tree TreeToProto(const PackTree& tree, const TrainingRows::Columns& columns) {
   RankWork::Tree proto;
   proto.mutable_prefix()->Assign(tree.prefix.begin(), tree.prefix.end());
@@ -149,7 +146,7 @@ absl::StatusOr<std::vector<float>> GatherProximal(const PolicyLearner& learner,
   own.resize(static_cast<size_t>(largest_share));
   std::vector<float> all(own.size() * static_cast<size_t>(communicator.size()));
   FRESHET_RETURN_IF_ERROR(communicator.AllGather(
-      std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all)), kComputeTimeout));
+      std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all)), kShareTimeout));
   return all;
 }
 
