@@ -127,7 +127,7 @@ class PolicyLearner final : public Learner {
 
   absl::StatusOr<StepSums> AddGradients(const Minibatch& share);
   absl::StatusOr<RunLoss> ComputeRun(const Minibatch& share,
-                                     const std::vector<size_t>& trees) const;
+                                     const std::vector<size_t>& chosen) const;
   absl::StatusOr<StepSums> Agree(const absl::StatusOr<StepSums>& own) const;
   absl::Status SumGradients();
   absl::Status ResetOptimizer();

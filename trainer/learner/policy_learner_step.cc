@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "model/tensor_convert.h"
 #include "trainer/learner/model_flops.h"
 #include "trainer/learner/policy_learner.h"
