@@ -54,6 +54,7 @@ void CheckNativeKeys(RuleContext& context) {
   refuse("kv_cache_bytes", rollout.has_kv_cache_bytes());
   refuse("quantization", rollout.has_quantization() && rollout.quantization() != "none");
   refuse("speculative_tokens", rollout.speculative_tokens() > 0);
+  refuse("device", rollout.has_device() && rollout.device() != "auto");
 }
 
 void CheckHeadDim(RuleContext& context) {
@@ -69,9 +70,25 @@ void CheckHeadDim(RuleContext& context) {
               head_dim, " (hidden_size / num_attention_heads where it is not given)");
 }
 
+// What a GPU cannot do.
+void CheckDevices(RuleContext& context) {
+  const job::v1::Trainer& trainer = context.spec().trainer();
+  if (context.Usable({"trainer.device", "trainer.ranks"}) && trainer.device() == "cuda" &&
+      trainer.ranks() > 1) {
+    context.Add("trainer.ranks", "must be 1 with trainer.device cuda, got ", trainer.ranks());
+  }
+  const job::v1::Rollout& rollout = context.spec().rollout();
+  if (context.Usable({"rollout.device", "rollout.quantization"}) && rollout.device() == "cuda" &&
+      rollout.quantization() != "none") {
+    context.Add("rollout.quantization", "must be none with rollout.device cuda, got ",
+                rollout.quantization());
+  }
+}
+
 }  // namespace
 
 void CheckEngineRules(RuleContext& context) {
+  CheckDevices(context);
   if (!context.Usable({"rollout"}) || context.spec().rollout().engine() == "native") return;
   CheckSampling(context);
   CheckNativeKeys(context);

@@ -119,12 +119,14 @@ absl::StatusOr<Hardware> ParseHardware(const std::string& text) {
   return Hardware{text, static_cast<int64_t>(numbers[2] * 1e9), numbers[0] * 1e9, numbers[1] * 1e9};
 }
 
-JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hardware* hardware) {
+JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hardware* hardware,
+                const GpuUse& local) {
   const job::v1::JobSpec& spec = setup.spec;
   const ModelConfig& model = setup.model.config;
   const BatchShape batch = LargestBatch(spec, setup.prompts.longest);
-  const PolicyLearnerOptions learner =
+  PolicyLearnerOptions learner =
       MakeLearnerOptions(spec, model, setup.loss, UsableProcessors(limits));
+  if (local.trainer) learner.device = "cuda";
   const NativeEngineOptions engine = MakeEngineOptions(spec, limits);
   const int64_t running =
       ProductOfSizes({spec.staleness().max() + 1, spec.prompts_per_step(), spec.group_size()});
@@ -137,11 +139,21 @@ JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hard
   const int64_t version = PublishedBytes(learner);
   const int64_t received = version * (spec.has_eval() ? 3 : 2);
   JobPlan plan;
-  plan.trainer = {"trainer", With(program, learns), SnapshotBytes(learner)};
-  AddRanks(spec.trainer().ranks(), plan.trainer.memory);
+  MemoryPlan ranks = learns;
+  AddRanks(spec.trainer().ranks(), ranks);
+  plan.trainer = {"trainer", With(program, ranks), SnapshotBytes(learner)};
   plan.rollout = {"rollout",
                   With(With(program, {{"received versions", received, Place::kHost}}), generates)};
-  plan.local = {"local", With(plan.trainer.memory, generates), plan.trainer.checkpoint_copy_bytes};
+  plan.local = {"local", {}, plan.trainer.checkpoint_copy_bytes};
+  const auto add = [&](const MemoryPlan& part, bool on_gpu) {
+    for (const MemoryItem& item : part) {
+      const bool there = on_gpu && item.place != Place::kHost;
+      (there ? plan.local_gpu : plan.local.memory).push_back(item);
+    }
+  };
+  add(program, false);
+  add(ranks, local.trainer);
+  add(generates, local.rollout);
   if (spec.has_eval()) plan.local.memory.push_back({"evaluated version", version, Place::kHost});
   if (hardware == nullptr) return plan;
   plan.trainer.tokens_per_second = TrainerTokensPerSecond(setup, learner, batch, *hardware);

@@ -39,12 +39,20 @@ struct ProcessPlan {
 // What a job needs: as processes of a cluster with one trainer and one rollout, and as one process.
 struct JobPlan {
   ProcessPlan trainer, rollout, local;
+  MemoryPlan local_gpu;  // of the one process, beside local.memory
+};
+
+// Which parts of one process compute on a GPU.
+struct GpuUse {
+  bool trainer = false;
+  bool rollout = false;
 };
 
 // For groups as large as the job allows: its longest prompt with responses of max_new_tokens. An
 // inference server beside a rollout is not included. Pure.
 // Without `hardware` (null), the plan has memory only.
-JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hardware* hardware);
+JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hardware* hardware,
+                const GpuUse& local = {});
 
 }  // namespace freshet
 

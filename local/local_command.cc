@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -25,6 +26,9 @@
 #include "local/local_services.h"
 #include "local/local_status.h"
 #include "local/run_summary.h"
+#include "model/gpu.h"
+#include "rollout/worker/rollout_setup.h"
+#include "trainer/loop/trainer_setup.h"
 
 namespace freshet {
 namespace {
@@ -125,18 +129,36 @@ absl::StatusOr<int> Execute(const LocalCommand& command, const JobSetup& setup,
                                                                         : kExitJobFailed;
 }
 
+absl::Status WarnOrFail(const MemoryCheck& memory) {
+  if (!memory.warning.empty()) {
+    FRESHET_LOG(Warning) << "event=memory_may_not_suffice reason=" << LogQuoted(memory.warning);
+  }
+  return memory.status;
+}
+
+// Whether this machine, and its GPU if the job uses one, has the memory.
+absl::Status CheckMemoryOfJob(const JobSetup& setup, const ContainerLimits& limits) {
+  const auto learner = MakeLearnerOptions(setup.spec, setup.model.config, setup.loss);
+  FRESHET_ASSIGN_OR_RETURN(const std::optional<Gpu> trains, FindGpu(learner.device));
+  FRESHET_ASSIGN_OR_RETURN(const std::optional<Gpu> generates,
+                           FindGpu(MakeEngineOptions(setup.spec, limits).device));
+  const JobPlan plan =
+      PlanJob(setup, limits, /*hardware=*/nullptr, {trains.has_value(), generates.has_value()});
+  const std::optional<Gpu>& gpu = trains.has_value() ? trains : generates;
+  if (gpu.has_value()) {
+    FRESHET_RETURN_IF_ERROR(WarnOrFail(
+        CheckMemory(StrCat("on ", gpu->device, ", the job"), plan.local_gpu, gpu->free_bytes)));
+  }
+  return WarnOrFail(CheckMemory("the job", plan.local.memory, UsableMemory(limits)));
+}
+
 absl::StatusOr<int> RunJob(const LocalCommand& command, SignalTarget& signals,
                            FaultPoints& faults) {
   FRESHET_ASSIGN_OR_RETURN(const JobResult job, ReadLocalJob(command));
   FRESHET_ASSIGN_OR_RETURN(const std::unique_ptr<JobSetup> setup,
                            PrepareJob(job.spec, job.places, ConnectedScorers()));
   const ContainerLimits limits = ReadContainerLimits();
-  const MemoryCheck memory = CheckMemory(
-      "the job", PlanJob(*setup, limits, /*hardware=*/nullptr).local.memory, UsableMemory(limits));
-  FRESHET_RETURN_IF_ERROR(memory.status);
-  if (!memory.warning.empty()) {
-    FRESHET_LOG(Warning) << "event=memory_may_not_suffice reason=" << LogQuoted(memory.warning);
-  }
+  FRESHET_RETURN_IF_ERROR(CheckMemoryOfJob(*setup, limits));
   const bool resume = !command.resume_dir.empty();
   const std::string new_dir = command.run_dir.empty() ? "runs/" + job.spec.name() : command.run_dir;
   FRESHET_ASSIGN_OR_RETURN(RunFolder folder,

@@ -24,7 +24,7 @@ int Finish(const absl::Status& status) {
 
 void AddComputeFlags(const freshet::Command& command, freshet::ComputeOptions& compute) {
   command.Add("--dtype", compute.dtype).OneOf({"fp32", "bf16", "int8"});
-  command.Add("--device", compute.device, "cpu, cuda or cuda:N (a GPU, not with int8)");
+  command.Add("--device", compute.device, "auto, cpu, cuda or cuda:N (a GPU, not with int8)");
   command
       .Add("--kv-cache-bytes", compute.kv_cache_bytes,
            "of the engine (default: 4 GiB, at most a quarter of the container's memory)")

@@ -67,9 +67,11 @@ absl::StatusOr<std::unique_ptr<NativeEngine>> MakeEngine(const ModelFiles& files
   return MakeModelEngine(files, options);
 }
 
-absl::StatusOr<std::unique_ptr<PolicyLearner>> MakeLearner(const ModelFiles& files, bool bf16) {
+absl::StatusOr<std::unique_ptr<PolicyLearner>> MakeLearner(const ModelFiles& files,
+                                                           const std::string& device, bool bf16) {
   PolicyLearnerOptions options;
   options.model = files.config();
+  options.device = device;
   options.bf16 = bf16;
   FRESHET_ASSIGN_OR_RETURN(auto learner,
                            PolicyLearner::Create(std::move(options), SystemClock::Get()));
@@ -89,10 +91,7 @@ absl::Status RunScore(const ScoreCommand& command) {
   if (command.engine == "trainer") {
     const std::string& dtype = command.compute.dtype;
     if (dtype == "int8") return InvalidArgument("--engine trainer has no --dtype int8");
-    if (command.compute.device != "cpu") {
-      return InvalidArgument("--engine trainer computes on --device cpu only");
-    }
-    FRESHET_ASSIGN_OR_RETURN(learner, MakeLearner(*files, dtype == "bf16"));
+    FRESHET_ASSIGN_OR_RETURN(learner, MakeLearner(*files, command.compute.device, dtype == "bf16"));
   } else {
     FRESHET_ASSIGN_OR_RETURN(engine, MakeEngine(*files, command.compute));
   }

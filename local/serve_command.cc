@@ -84,9 +84,8 @@ absl::Status Serve(const ServeCommand& command) {
   FRESHET_ASSIGN_OR_RETURN(const auto tokenizer, LoadTokenizer(command.model));
   NativeEngineOptions engine_options = CommandEngineOptions(command.compute);
   engine_options.max_sequences = command.max_sequences;
-  FRESHET_LOG(Info) << "event=kernels kernels="
-                    << LogQuoted(NativeEngine::DescribeKernels(engine_options));
   FRESHET_ASSIGN_OR_RETURN(auto engine, MakeModelEngine(*files, engine_options));
+  FRESHET_LOG(Info) << "event=kernels kernels=" << LogQuoted(engine->DescribeKernels());
   openai::ApiServiceOptions options =
       ServiceOptions(command, files->config(), *engine, *tokenizer, std::move(api_key));
 

@@ -4,17 +4,22 @@
 #include <dlfcn.h>
 
 #include <exception>
+#include <filesystem>
+#include <optional>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "model/gpu.h"
 
 namespace freshet {
 namespace {
 
 constexpr char kCudaLibrary[] = "libtorch_cuda.so";
+constexpr char kDriverFile[] = "/dev/nvidiactl";
 
 struct DeviceName {
   bool cuda = false;
@@ -29,7 +34,7 @@ absl::StatusOr<DeviceName> ParseDeviceName(const std::string& name) {
   const bool numbered = device.cuda && absl::ConsumePrefix(&rest, ":");
   if (device.cuda && !numbered && rest.empty()) return device;
   if (numbered && absl::SimpleAtoi(rest, &device.index) && device.index >= 0) return device;
-  return InvalidArgument("device ", name, " is not cpu, cuda or cuda:N");
+  return InvalidArgument("device ", name, " is not auto, cpu, cuda or cuda:N");
 }
 
 // Loaded before ATen looks for a GPU, which it does only once.
@@ -42,9 +47,21 @@ absl::Status LoadCuda() {
                             ". PyTorch's CUDA libraries must be on LD_LIBRARY_PATH");
 }
 
+at::Device ChooseDevice() {
+  static const at::Device chosen = [] {
+    if (!std::filesystem::exists(kDriverFile)) return at::Device(at::kCPU);
+    const absl::StatusOr<at::Device> gpu = OpenDevice("cuda");
+    if (gpu.ok()) return *gpu;
+    FRESHET_LOG(Warning) << "event=gpu_not_used reason=" << LogQuoted(Message(gpu.status()));
+    return at::Device(at::kCPU);
+  }();
+  return chosen;
+}
+
 }  // namespace
 
 absl::StatusOr<at::Device> OpenDevice(const std::string& name) {
+  if (name == "auto") return ChooseDevice();
   FRESHET_ASSIGN_OR_RETURN(const DeviceName device, ParseDeviceName(name));
   if (!device.cuda) return at::Device(at::kCPU);
   FRESHET_RETURN_IF_ERROR(LoadCuda());
@@ -60,6 +77,21 @@ absl::StatusOr<at::Device> OpenDevice(const std::string& name) {
                               gpus == 1 ? " GPU" : " GPUs");
   }
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(device.index));
+}
+
+absl::StatusOr<std::optional<Gpu>> FindGpu(const std::string& device) {
+  FRESHET_ASSIGN_OR_RETURN(const at::Device found, OpenDevice(device));
+  if (found.is_cpu()) return std::nullopt;
+  // Of the CUDA runtime, which LibTorch has loaded.
+  using Function = int (*)(size_t * free, size_t * total);
+  const auto query = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, "cudaMemGetInfo"));
+  if (query == nullptr) return Internal("the CUDA runtime is not loaded");
+  const c10::DeviceGuard guard(found);
+  size_t free = 0;
+  size_t total = 0;
+  const int error = query(&free, &total);
+  if (error != 0) return Internal("cudaMemGetInfo of ", found.str(), " failed with error ", error);
+  return Gpu{found.str(), static_cast<int64_t>(free), static_cast<int64_t>(total)};
 }
 
 }  // namespace freshet

@@ -8,7 +8,8 @@
 
 namespace freshet {
 
-// The device named "cpu", "cuda" or "cuda:N". The first call for CUDA loads LibTorch's CUDA
+// The device named "cpu", "cuda", "cuda:N" or "auto": the first GPU, or the CPU where there is none
+// or it cannot be used, for a reason that is logged. The first call for CUDA loads LibTorch's CUDA
 // library, which is not linked, so that programs start without it. INVALID_ARGUMENT: another name.
 // FAILED_PRECONDITION, with the reason: the library cannot be loaded, or there is no such GPU.
 // Thread-safe.

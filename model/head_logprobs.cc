@@ -41,7 +41,7 @@ class HeadFunction : public Function<HeadFunction> {
                              const at::Tensor& target_rows, const at::Tensor& target_ids,
                              double temperature, bool with_entropy, bool entropy_gradient) {
     const int64_t num_rows = hidden.size(0);
-    const int64_t chunk = HeadChunkRows(head.size(0));
+    const int64_t chunk = HeadChunkRows(head.size(0), head.is_cpu());
     Targets targets;
     std::tie(targets.rows_M, targets.order_M) = at::sort(target_rows, /*stable=*/true, 0, false);
     targets.ids_M = target_ids.index_select(0, targets.order_M);
@@ -83,7 +83,7 @@ class HeadFunction : public Function<HeadFunction> {
     const at::Tensor& entropies = saved[6];
     const double temperature = ctx->saved_data["temperature"].toDouble();
     const int64_t num_rows = hidden.size(0);
-    const int64_t chunk = HeadChunkRows(head.size(0));
+    const int64_t chunk = HeadChunkRows(head.size(0), head.is_cpu());
     const at::Tensor d_logprobs =
         grads[0].defined() ? grads[0] : at::zeros({targets.ids_M.size(0)}, hidden.options());
     // Sums over the targets of a row.

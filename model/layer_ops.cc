@@ -167,7 +167,7 @@ at::Tensor Rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& si
 }
 
 at::Tensor AtenRmsNorm(const at::Tensor& x_NH, const at::Tensor& weight_H, double eps) {
-  return x_NH * at::rsqrt(x_NH.square().mean(-1, /*keepdim=*/true) + eps) * weight_H;
+  return at::rms_norm(x_NH, weight_H.sizes(), weight_H, eps);
 }
 
 at::Tensor AtenRope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,

@@ -8,7 +8,7 @@
 
 namespace freshet {
 
-// Copies between vectors and one-dimensional CPU tensors.
+// Copies between vectors and one-dimensional tensors. ToTensor's are on the CPU.
 inline at::Tensor ToTensor(const std::vector<int64_t>& values) {
   at::Tensor tensor = at::empty({static_cast<int64_t>(values.size())}, at::kLong);
   std::copy(values.begin(), values.end(), tensor.mutable_data_ptr<int64_t>());
@@ -20,7 +20,7 @@ inline at::Tensor ToTensor(const std::vector<float>& values) {
   return tensor;
 }
 inline std::vector<float> ToFloats(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.detach().to(at::kFloat).contiguous();
+  const at::Tensor flat = tensor.detach().to(at::kCPU, at::kFloat).contiguous();
   const float* data = flat.const_data_ptr<float>();
   return {data, data + flat.numel()};
 }

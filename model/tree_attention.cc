@@ -120,12 +120,32 @@ at::Tensor MaskOf(int64_t queries, int64_t keys, int64_t window, const at::Tenso
       .to(like.device());
 }
 
+std::vector<VarlenSequence> SequencesOf(const Trees& trees) {
+  std::vector<VarlenSequence> sequences;
+  ForEachSequence(trees, [&](const Rows& queries, const Rows& prefix) {
+    VarlenSequence& sequence = sequences.emplace_back();
+    sequence.queries = queries.count;
+    for (const Rows& rows : {prefix, queries}) {
+      for (int64_t row = rows.begin; row < rows.begin + rows.count; ++row) {
+        sequence.keys.push_back(row);
+      }
+    }
+  });
+  return sequences;
+}
+
 }  // namespace
 
-at::Tensor TreeAttention(std::shared_ptr<const std::vector<PackedTree>> trees, int64_t window,
-                         const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  return q.is_cpu() ? TreeFunction::apply(trees, window, q, k, v)
-                    : AtenTreeAttention(*trees, window, q, k, v);
+TreeAttention::TreeAttention(std::vector<PackedTree> trees, at::Device device, at::ScalarType type)
+    : trees_(std::make_shared<const Trees>(std::move(trees))) {
+  if (!device.is_cpu()) varlen_.emplace(SequencesOf(*trees_), device, type);
+}
+
+at::Tensor TreeAttention::Attend(int64_t window, const at::Tensor& q, const at::Tensor& k,
+                                 const at::Tensor& v) const {
+  if (!varlen_.has_value()) return TreeFunction::apply(trees_, window, q, k, v);
+  if (!varlen_->Supports(q.size(2), window)) return AtenTreeAttention(*trees_, window, q, k, v);
+  return varlen_->Attend(window, q, k, v).to(at::kFloat);
 }
 
 at::Tensor AtenTreeAttention(const std::vector<PackedTree>& trees, int64_t window,

@@ -1,12 +1,13 @@
 #include "trainer/policy_learner_factory.h"
 
+#include <optional>
 #include <utility>
 
-#include "base/container_limits.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "job/loss_setup.h"
+#include "model/gpu.h"
 #include "model/program_memory.h"
 #include "model/torch_threads.h"
 #include "trainer/learner/learner_memory.h"
@@ -22,7 +23,35 @@ int Processors(const ContainerLimits& limits) {
   return limits.cpus.has_value() ? UsableProcessors(limits) : 1;
 }
 
+absl::Status WarnOrFail(const MemoryCheck& check) {
+  if (!check.warning.empty()) {
+    FRESHET_LOG(Warning) << "event=memory_may_not_suffice reason=" << LogQuoted(check.warning);
+  }
+  return check.status;
+}
+
 }  // namespace
+
+absl::Status CheckTrainerMemory(const job::v1::JobSpec& spec, const PolicyLearnerOptions& learner,
+                                int64_t longest_prompt, const ContainerLimits& limits) {
+  FRESHET_ASSIGN_OR_RETURN(const std::optional<Gpu> gpu, FindGpu(learner.device));
+  PolicyLearnerOptions options = learner;
+  options.device = gpu.has_value() ? gpu->device : "cpu";
+  MemoryPlan host = PlanLearner(options, LargestBatch(spec, longest_prompt));
+  if (gpu.has_value()) {
+    MemoryPlan on_gpu;
+    std::erase_if(host, [&](const MemoryItem& item) {
+      const bool there = item.place != MemoryItem::Place::kHost;
+      if (there) on_gpu.push_back(item);
+      return there;
+    });
+    FRESHET_RETURN_IF_ERROR(WarnOrFail(
+        CheckMemory(StrCat("the trainer's GPU ", gpu->device), on_gpu, gpu->free_bytes)));
+  }
+  host.push_back(ProgramMemory());
+  AddRanks(spec.trainer().ranks(), host);
+  return WarnOrFail(CheckMemory("the trainer", host, UsableMemory(limits)));
+}
 
 absl::StatusOr<LossSpec> LossOfJob(const job::v1::JobSpec& spec) {
   auto loss = ResolveJobLoss(spec);
@@ -56,15 +85,9 @@ absl::StatusOr<ModelBundle> PolicyLearnerFactory::Describe(const job::v1::JobSpe
   FRESHET_ASSIGN_OR_RETURN(const ModelSetup model, OpenModel(spec, roots));
   const ContainerLimits limits = ReadContainerLimits();
   FRESHET_ASSIGN_OR_RETURN(const LossSpec loss, LossOfJob(spec));
-  MemoryPlan plan = PlanLearner(MakeLearnerOptions(spec, model.config, loss, Processors(limits)),
-                                LargestBatch(spec, /*longest_prompt=*/1));
-  plan.push_back(ProgramMemory());
-  AddRanks(spec.trainer().ranks(), plan);
-  const MemoryCheck check = CheckMemory("the trainer", plan, UsableMemory(limits));
-  FRESHET_RETURN_IF_ERROR(check.status);
-  if (!check.warning.empty()) {
-    FRESHET_LOG(Warning) << "event=memory_may_not_suffice reason=" << LogQuoted(check.warning);
-  }
+  FRESHET_RETURN_IF_ERROR(
+      CheckTrainerMemory(spec, MakeLearnerOptions(spec, model.config, loss, Processors(limits)),
+                         /*longest_prompt=*/1, limits));
   return MakeModelBundle(spec, model);
 }
 

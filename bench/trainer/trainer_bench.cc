@@ -30,6 +30,7 @@ struct Workload {
   std::string model = "T";
   std::string dtype = "bf16";
   std::string form = "shared";
+  std::string device = "cpu";
   int threads = 1;
   int rounds = 3;
   int minibatches = 1;
@@ -69,6 +70,7 @@ nlohmann::json RunSteps(const Workload& workload) {
   PolicyLearnerOptions options;
   options.model = BenchModel(workload.model);
   options.bf16 = workload.dtype == "bf16";
+  options.device = workload.device;
   options.threads = workload.threads;
   // A group of one sample has no advantage of its own.
   if (workload.form != "shared") options.loss.advantage = AdvantageKind::kReinforcePp;
@@ -148,6 +150,7 @@ int Main(int argc, char** argv) {
              "shared: prompts of groups computed once; packed: once per sample; padded: all "
              "samples of 8 as long as the longest")
         .OneOf({"shared", "packed", "padded"});
+    command.Add("--device", workload.device, "cpu, cuda or cuda:N");
     command.Add("--threads", workload.threads).Range(1, 256);
     command.Add("--rounds", workload.rounds).Positive();
     command.Add("--minibatches", workload.minibatches).Positive();

@@ -43,10 +43,10 @@ bool UsesAten(const NativeEngineOptions& options) {
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(const ModelConfig& config,
                                                         const NativeEngineOptions& options) {
-  FRESHET_ASSIGN_OR_RETURN(const at::Device device, OpenDevice(options.device));
   const int64_t cache_blocks = CacheBlocks(config, options);
   if (UsesAten(options)) {
-    return std::make_unique<AtenRunner>(config, options.bf16, device, cache_blocks);
+    return std::make_unique<AtenRunner>(config, options.bf16, at::Device(options.device),
+                                        cache_blocks);
   }
   CpuRunnerOptions runner;
   runner.format = FormatOf(options);
@@ -78,15 +78,12 @@ absl::StatusOr<Dtype> ArenaDtype(const WeightSnapshot& snapshot, int64_t num_ele
 
 }  // namespace
 
-std::string NativeEngine::DescribeKernels(const NativeEngineOptions& options) {
-  if (UsesAten(options)) return StrCat("ATen on ", options.device);
-  const KernelChoice& choice = KernelsOfThisCpu(FormatOf(options), options.deterministic);
-  return StrCat(MatrixFormatName(FormatOf(options)), " ", CpuKernelsName(choice.kernels), ": ",
-                choice.reason);
-}
-
 absl::StatusOr<std::unique_ptr<NativeEngine>> NativeEngine::Create(
-    const ModelConfig& config, const NativeEngineOptions& options) {
+    const ModelConfig& config, const NativeEngineOptions& given) {
+  NativeEngineOptions options = given;
+  if (options.int8_weights && options.device == "auto") options.device = "cpu";
+  FRESHET_ASSIGN_OR_RETURN(const at::Device device, OpenDevice(options.device));
+  options.device = device.str();
   if (options.max_sequences < 1) {
     return InvalidArgument("max_sequences ", options.max_sequences, " is below 1");
   }
@@ -234,6 +231,13 @@ absl::Status NativeEngine::LoadWeights(Lane lane, const WeightSnapshot& snapshot
   versions_[static_cast<int>(lane)] = snapshot.manifest.policy;
   scheduler_.WeightsChanged(lane, options_.kv == KvPolicy::kRecompute);
   return absl::OkStatus();
+}
+
+std::string NativeEngine::DescribeKernels() const {
+  if (UsesAten(options_)) return StrCat("ATen on ", options_.device);
+  const KernelChoice& choice = KernelsOfThisCpu(FormatOf(options_), options_.deterministic);
+  return StrCat(MatrixFormatName(FormatOf(options_)), " ", CpuKernelsName(choice.kernels), ": ",
+                choice.reason);
 }
 
 int64_t NativeEngine::context() const {

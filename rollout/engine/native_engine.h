@@ -30,7 +30,8 @@ struct NativeEngineOptions {
   bool bf16 = false;          // bf16 weights, matrix products, keys and values
   bool int8_weights = false;  // int8 matrix products; the embedding is bf16. Not with aten
   int threads = 1;            // of the kernels, including the caller of Poll
-  // Of weights and cache: "cpu", "cuda" or "cuda:N". Sampling is on the CPU.
+  // Of weights and cache: see OpenDevice; with int8_weights "auto" is the CPU. Sampling is on the
+  // CPU.
   std::string device = "cpu";
   bool aten = false;  // compute with ATen instead of the CPU kernels, as on other devices
   // The choice of the CPU kernels does not depend on measured speeds, as far as they change
@@ -51,9 +52,6 @@ struct NativeEngineOptions {
 // way in any batch. Not thread-safe. Exceptions of the runner become INTERNAL.
 class NativeEngine final : public InferenceEngine {
  public:
-  // The product kernels that an engine without options.kernels uses on this CPU, and why.
-  static std::string DescribeKernels(const NativeEngineOptions& options);
-
   // INVALID_ARGUMENT naming the option; errors of OpenDevice; INTERNAL: for example, the device has
   // too little memory.
   static absl::StatusOr<std::unique_ptr<NativeEngine>> Create(const ModelConfig& config,
@@ -69,6 +67,8 @@ class NativeEngine final : public InferenceEngine {
   void Pause(bool paused) override { paused_ = paused; }
   // Takes fp32 and bf16 arenas, whatever the options.
   absl::Status LoadWeights(Lane lane, const WeightSnapshot& snapshot) override;
+  // What computes its products, and why.
+  std::string DescribeKernels() const;
   // Tokens of the longest sequence that the engine can hold: the model's context, or less if the
   // cache is smaller.
   int64_t context() const;

@@ -19,8 +19,7 @@ inline absl::StatusOr<std::unique_ptr<InferenceEngine>> MakeNativeEngine(
   const NativeEngineOptions options = MakeEngineOptions(spec, ReadContainerLimits());
   FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<NativeEngine> engine,
                            NativeEngine::Create(model, options));
-  FRESHET_LOG(Info) << "event=kernels kernels="
-                    << LogQuoted(NativeEngine::DescribeKernels(options));
+  FRESHET_LOG(Info) << "event=kernels kernels=" << LogQuoted(engine->DescribeKernels());
   return engine;
 }
 

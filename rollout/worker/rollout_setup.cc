@@ -75,6 +75,8 @@ NativeEngineOptions MakeEngineOptions(const job::v1::JobSpec& spec, const Contai
   NativeEngineOptions options;
   options.max_sequences = std::max(spec.rollout().max_sequences(), spec.group_size());
   options.max_batch_tokens = spec.rollout().max_batch_tokens();
+  // Jobs accepted by an older version name no device.
+  if (spec.rollout().has_device()) options.device = spec.rollout().device();
   options.bf16 = spec.model().dtype() == "bf16";
   options.int8_weights = spec.rollout().quantization() == "int8";
   options.speculative_tokens = spec.rollout().speculative_tokens();

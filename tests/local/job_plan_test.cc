@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "job/job_parser.h"

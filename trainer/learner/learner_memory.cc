@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "base/str_cat.h"
 #include "model/head_chunk.h"
 #include "model/parameter_layout.h"
@@ -85,7 +86,8 @@ MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& ba
   const int64_t elements = MakeParameterLayout(model).num_elements;
   const int64_t copy = elements * kFloat;
   const int64_t rounded = options.bf16 ? elements * 2 : 0;
-  const int threads = MicrobatchThreads(options.threads, elements);
+  const bool on_gpu = absl::StartsWith(options.device, "cuda");
+  const int threads = on_gpu ? 1 : MicrobatchThreads(options.threads, elements);
   const int64_t published = PublishedBytes(options);
   using Place = MemoryItem::Place;
   MemoryPlan plan = {{"weights", copy + rounded, Place::kDivided},
@@ -101,8 +103,9 @@ MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& ba
                   Place::kDevice, /*is_upper_bound=*/true});
   // Also the gradients of embedding and head before they are added.
   const int64_t head = kFloat * model.vocab_size * model.hidden_size;
-  plan.push_back({"logits", threads * kHeadChunkBytes + 2 * head});
+  plan.push_back({"logits", threads * HeadChunkBytes(/*on_cpu=*/!on_gpu) + 2 * head});
   plan.push_back({kPublishedVersions, 2 * published, Place::kHost});
+  if (on_gpu) plan.push_back({"weights in host memory", published, Place::kHost});
   return plan;
 }
 

@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "trainer/learner/adamw_kernel.h"
+#include "trainer/learner/aten_adamw.h"
 
 namespace freshet {
 namespace {
@@ -52,16 +53,17 @@ float* Floats(const at::Tensor& tensor) { return tensor.mutable_data_ptr<float>(
 }  // namespace
 
 absl::StatusOr<AdamW> AdamW::Create(std::vector<ParameterRange> ranges, int64_t arena_size,
-                                    const AdamWOptions& options) {
+                                    const AdamWOptions& options, at::Device device) {
   FRESHET_RETURN_IF_ERROR(CheckOptions(options));
-  return AdamW(std::move(ranges), arena_size, options);
+  return AdamW(std::move(ranges), arena_size, options, device);
 }
 
-AdamW::AdamW(std::vector<ParameterRange> ranges, int64_t arena_size, const AdamWOptions& options)
+AdamW::AdamW(std::vector<ParameterRange> ranges, int64_t arena_size, const AdamWOptions& options,
+             at::Device device)
     : ranges_(std::move(ranges)),
       options_(options),
-      exp_avg_(at::zeros({arena_size}, at::kFloat)),
-      exp_avg_sq_(at::zeros({arena_size}, at::kFloat)) {
+      exp_avg_(at::zeros({arena_size}, at::TensorOptions(device).dtype(at::kFloat))),
+      exp_avg_sq_(at::zeros_like(exp_avg_)) {
   int64_t end = 0;
   for (const ParameterRange& range : ranges_) {
     FRESHET_CHECK(range.begin >= end && range.begin + range.size <= arena_size);
@@ -74,6 +76,19 @@ AdamW::AdamW(std::vector<ParameterRange> ranges, int64_t arena_size, const AdamW
 }
 
 absl::StatusOr<double> AdamW::GradNorm(const at::Tensor& gradients, ThreadPool& pool) const {
+  const auto not_finite = [&](const ParameterRange& range) {
+    return FailedPrecondition("gradient of ", range.name, " is not finite after ", step_,
+                              " optimizer steps: lower the learning rate or check the data");
+  };
+  if (!gradients.is_cpu()) {
+    const double norm = AtenNorm(gradients);
+    if (std::isfinite(norm)) return norm;
+    for (const ParameterRange& range : ranges_) {
+      const at::Tensor part = gradients.narrow(0, range.begin, range.size);
+      if (!at::isfinite(part).all().item<bool>()) return not_finite(range);
+    }
+    return Internal("the gradients' norm is not finite, but they are");
+  }
   const float* numbers = Floats(gradients);
   std::vector<double> squares(pieces_.size());
   pool.For(std::ssize(pieces_), [&](int64_t i, int) {
@@ -83,8 +98,7 @@ absl::StatusOr<double> AdamW::GradNorm(const at::Tensor& gradients, ThreadPool& 
   double sum = 0;
   for (size_t piece = 0; piece < pieces_.size(); ++piece) {
     if (!std::isfinite(squares[piece])) {
-      return FailedPrecondition("gradient of ", pieces_[piece].name, " is not finite after ", step_,
-                                " optimizer steps: lower the learning rate or check the data");
+      return not_finite(pieces_[piece]);
     }
     sum += squares[piece];
   }
@@ -104,6 +118,11 @@ absl::StatusOr<StepReport> AdamW::Step(double learning_rate, const at::Tensor& g
     report.clip_scale = options_.grad_clip_norm / report.grad_norm;
   }
   ++step_;
+  if (!values.is_cpu()) {
+    AtenAdamWUpdate(options_, ranges_, step_, learning_rate, report.clip_scale,
+                    {values, gradients, exp_avg_, exp_avg_sq_, rounded});
+    return report;
+  }
   const auto steps = static_cast<double>(step_);
   AdamWFactors plain;
   plain.gradient_scale = static_cast<float>(report.clip_scale);

@@ -49,16 +49,16 @@ struct StepReport {
 class AdamW {
  public:
   // Moments start at 0. `ranges` are disjoint and ascending. Returns INVALID_ARGUMENT for an option
-  // outside its range.
+  // outside its range. All tensors are on `device`.
   static absl::StatusOr<AdamW> Create(std::vector<ParameterRange> ranges, int64_t arena_size,
-                                      const AdamWOptions& options);
+                                      const AdamWOptions& options, at::Device device = at::kCPU);
 
   // Global L2 norm of `gradients`, which is flat. Returns FAILED_PRECONDITION, naming the first
   // such parameter, if a gradient is not finite.
   absl::StatusOr<double> GradNorm(const at::Tensor& gradients, ThreadPool& pool) const;
 
   // One update of `values` with learning rate `learning_rate` (finite, >= 0). Writes the new values
-  // also to `rounded`, a flat bf16 arena, if it is defined.
+  // also to `rounded`, a flat bf16 arena, if it is defined. May scale `gradients`.
   // Returns:
   //   OK: updated.
   //   INVALID_ARGUMENT: a bad learning rate; nothing has changed.
@@ -78,7 +78,8 @@ class AdamW {
   const std::vector<ParameterRange>& ranges() const { return ranges_; }
 
  private:
-  AdamW(std::vector<ParameterRange> ranges, int64_t arena_size, const AdamWOptions& options);
+  AdamW(std::vector<ParameterRange> ranges, int64_t arena_size, const AdamWOptions& options,
+        at::Device device);
 
   std::vector<ParameterRange> ranges_;
   std::vector<ParameterRange> pieces_;  // the ranges, cut to what a thread takes at a time

@@ -1,6 +1,7 @@
 #include "trainer/learner/policy_learner.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <exception>
 #include <numeric>
@@ -9,6 +10,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "model/device.h"
 #include "model/model_weights.h"
 #include "model/packed_forward.h"
 #include "model/safetensors.h"
@@ -103,8 +105,9 @@ absl::StatusOr<std::unique_ptr<PolicyLearner>> PolicyLearner::Create(PolicyLearn
         "minibatches_per_step, max_tokens_per_microbatch and threads must be at least 1");
   }
   try {
+    FRESHET_ASSIGN_OR_RETURN(const at::Device device, OpenDevice(options.device));
     std::unique_ptr<PolicyLearner> learner(
-        new PolicyLearner(std::make_unique<State>(std::move(options), clock)));
+        new PolicyLearner(std::make_unique<State>(std::move(options), device, clock)));
     FRESHET_RETURN_IF_ERROR(learner->ResetOptimizer());
     return learner;
   } catch (const std::exception& error) {
@@ -117,45 +120,49 @@ absl::Status PolicyLearner::ResetOptimizer() {
   FRESHET_ASSIGN_OR_RETURN(
       AdamW optimizer,
       AdamW::Create(Ranges(state_->leaves), state_->layout.num_elements,
-                    {o.beta1, o.beta2, o.epsilon, o.weight_decay, o.grad_clip_norm}));
+                    {o.beta1, o.beta2, o.epsilon, o.weight_decay, o.grad_clip_norm},
+                    state_->device));
   state_->optimizer.emplace(std::move(optimizer));
   return absl::OkStatus();
 }
 
 void PolicyLearner::InitializeRandom(uint64_t seed) {
   const at::NoGradGuard no_grad;
-  InitializeWeights(state_->layout, state_->options.model.initializer_range, seed, state_->masters);
-  state_->MastersChanged();
+  const at::Tensor host = state_->HostArena();
+  InitializeWeights(state_->layout, state_->options.model.initializer_range, seed, host);
+  state_->Adopt(host);
 }
 
 absl::Status PolicyLearner::LoadModel(const ModelFiles& files) {
   const at::NoGradGuard no_grad;
-  FRESHET_RETURN_IF_ERROR(FillArena(files, state_->layout, state_->masters));
-  state_->MastersChanged();
+  const at::Tensor host = state_->HostArena();
+  FRESHET_RETURN_IF_ERROR(FillArena(files, state_->layout, host));
+  state_->Adopt(host);
   return absl::OkStatus();
 }
 
 absl::Status PolicyLearner::LoadMasters(const std::string& checkpoint_dir) {
   const at::NoGradGuard no_grad;
-  FRESHET_RETURN_IF_ERROR(FillMasters(checkpoint_dir, state_->layout, state_->masters));
-  state_->MastersChanged();
+  const at::Tensor host = state_->HostArena();
+  FRESHET_RETURN_IF_ERROR(FillMasters(checkpoint_dir, state_->layout, host));
+  state_->Adopt(host);
   return absl::OkStatus();
 }
 
 void PolicyLearner::FreezeReference() { state_->reference = state_->arena().clone(); }
 
 absl::Status PolicyLearner::LoadReference(const std::string& checkpoint_dir) {
-  const at::Tensor reference = at::zeros_like(state_->masters);
+  const at::Tensor reference = at::zeros({state_->layout.num_elements}, at::kFloat);
   FRESHET_RETURN_IF_ERROR(FillMasters(checkpoint_dir, state_->layout, reference));
-  state_->reference = reference.to(state_->arena().scalar_type());
+  state_->reference = reference.to(state_->arena().scalar_type()).to(state_->device);
   return absl::OkStatus();
 }
 
 absl::Status PolicyLearner::LoadOptimizer(const std::string& checkpoint_dir,
                                           int64_t optimizer_steps) {
   FRESHET_ASSIGN_OR_RETURN(const auto file, OpenOptimizer(checkpoint_dir));
-  AdamWState state{optimizer_steps, at::zeros_like(state_->masters),
-                   at::zeros_like(state_->masters)};
+  const auto zeros = [&] { return at::zeros({state_->layout.num_elements}, at::kFloat); };
+  AdamWState state{optimizer_steps, zeros(), zeros()};
   const std::vector<at::Tensor> shapes = Leaves(state_->leaves);
   size_t next = 0;
   for (const ParameterRange& range : state_->optimizer->ranges()) {
@@ -225,7 +232,15 @@ absl::StatusOr<std::vector<std::vector<float>>> PolicyLearner::Score(
 }
 
 std::string_view PolicyLearner::Arena() const {
-  const at::Tensor& arena = state_->arena();
+  if (!state_->device.is_cpu()) {
+    const at::Tensor& arena = state_->arena();
+    at::Tensor& host = state_->published;
+    if (!host.defined()) {
+      host = at::empty(arena.sizes(), arena.options().device(at::kCPU).pinned_memory(true));
+    }
+    host.copy_(arena);
+  }
+  const at::Tensor& arena = state_->device.is_cpu() ? state_->arena() : state_->published;
   return {static_cast<const char*>(arena.const_data_ptr()), arena.nbytes()};
 }
 
@@ -233,17 +248,26 @@ absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() co
   try {
     const at::NoGradGuard no_grad;
     auto snapshot = std::make_shared<LearnerState>();
-    const SnapshotDecision decision = DecideSnapshot(state_->options, state_->tokens_at_once);
-    const bool copies = decision.copies;
-    if (!copies) {
-      FRESHET_LOG(Info) << "event=snapshot_lent reason=" << LogQuoted(decision.reason);
-      snapshot->loan = state_->Lend();
+    at::Tensor masters = state_->masters;
+    AdamWState optimizer = state_->optimizer->GetState();
+    bool copies = false;
+    if (state_->device.is_cpu()) {
+      const SnapshotDecision decision = DecideSnapshot(state_->options, state_->tokens_at_once);
+      copies = decision.copies;
+      if (!copies) {
+        FRESHET_LOG(Info) << "event=snapshot_lent reason=" << LogQuoted(decision.reason);
+        snapshot->loan = state_->Lend();
+      }
+    } else {
+      for (at::Tensor* tensor : {&masters, &optimizer.exp_avg, &optimizer.exp_avg_sq}) {
+        *tensor = tensor->to(at::kCPU);
+      }
+      snapshot->loan = std::make_shared<const std::array<at::Tensor, 3>>(
+          std::array{masters, optimizer.exp_avg, optimizer.exp_avg_sq});
     }
     for (const ParameterEntry& entry : state_->layout.entries) {
-      snapshot->model.push_back(
-          Part(entry.name, state_->masters, entry.offset, entry.shape, copies));
+      snapshot->model.push_back(Part(entry.name, masters, entry.offset, entry.shape, copies));
     }
-    const AdamWState optimizer = state_->optimizer->GetState();
     const std::vector<at::Tensor> shapes = Leaves(state_->leaves);
     size_t next = 0;
     for (const ParameterRange& range : state_->optimizer->ranges()) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -25,17 +26,19 @@ struct StepSums;
 
 struct PolicyLearnerOptions {
   ModelConfig model;
-  bool bf16 = false;  // computes with and publishes bf16 weights; masters stay fp32
+  std::string device = "cpu";  // that computes and holds the state; see OpenDevice
+  bool bf16 = false;           // computes with and publishes bf16 weights; masters stay fp32
   LossSpec loss;
   int64_t minibatches_per_step = 1;  // optimizer steps per training step
   int64_t max_tokens_per_microbatch = 8192;
-  int threads = 1;  // computes with up to this many; the result does not depend on it
+  // On a CPU: computes with up to this many; the result does not depend on it.
+  int threads = 1;
   bool activation_checkpointing = false;  // see Transformer::Forward
   double temperature = 1.0;               // of the rollouts; 0 counts as 1
   int64_t max_new_tokens = 1;             // constant of the sequence_sum_norm aggregate
   bool whole_responses = false;           // see MakeTrainingRows
   LearningRateSchedule schedule;
-  // Bytes that the process can still allocate.
+  // Bytes of host memory that the process can still allocate.
   std::function<int64_t()> available_memory = [] { return AvailableMemory(); };
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0, grad_clip_norm = 1.0;
 };
@@ -61,6 +64,7 @@ struct SftExample {
 // become INTERNAL. Not thread-safe.
 class PolicyLearner final : public Learner {
  public:
+  // Errors of OpenDevice. INVALID_ARGUMENT: an option.
   static absl::StatusOr<std::unique_ptr<PolicyLearner>> Create(PolicyLearnerOptions options,
                                                                const Clock& clock);
   ~PolicyLearner() override;
@@ -92,6 +96,7 @@ class PolicyLearner final : public Learner {
   absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
                                             const std::vector<TrainGroup>& groups) override;
   // The masters, or with bf16 all of them rounded as the forward pass rounds them.
+  // On a GPU, a copy in host memory.
   std::string_view Arena() const override;
   absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override;
 

@@ -59,7 +59,7 @@ absl::Status PolicyLearner::SyncFromRankZero() {
     if (!receives) return absl::OkStatus();
     optimizer.step = facts.step;
     FRESHET_RETURN_IF_ERROR(state_->optimizer->SetState(optimizer));
-    state_->MastersChanged();
+    state_->Adopt(state_->masters);
     return absl::OkStatus();
   } catch (const std::exception& error) {
     return TorchError(error);

@@ -37,15 +37,16 @@ struct Runs {
 };
 
 struct PolicyLearner::State {
-  State(PolicyLearnerOptions given, const Clock& given_clock)
+  State(PolicyLearnerOptions given, at::Device given_device, const Clock& given_clock)
       : options(std::move(given)),
+        device(given_device),
         clock(given_clock),
         layout(MakeParameterLayout(options.model)),
-        model(options.model),
-        masters(at::zeros({layout.num_elements}, at::kFloat)),
+        model(options.model, device),
+        masters(at::zeros({layout.num_elements}, at::TensorOptions(device).dtype(at::kFloat))),
         gradients(at::zeros_like(masters)),
         leaves(ViewWeights(layout, masters)),
-        microbatches(MicrobatchThreads(options.threads, layout.num_elements),
+        microbatches(MicrobatchThreads(device.is_cpu() ? options.threads : 1, layout.num_elements),
                      options.max_tokens_per_microbatch, Leaves(leaves)) {
     const std::vector<at::Tensor> parts = Leaves(ViewWeights(layout, gradients));
     size_t next = 0;
@@ -57,6 +58,7 @@ struct PolicyLearner::State {
   }
 
   PolicyLearnerOptions options;
+  const at::Device device;
   const Clock& clock;
   ParameterLayout layout;
   Transformer model;
@@ -65,6 +67,7 @@ struct PolicyLearner::State {
   at::Tensor gradients;
   at::Tensor rounded;    // the masters in bf16; undefined in fp32
   at::Tensor reference;  // the frozen policy, in the type of the computation; undefined without one
+  at::Tensor published;  // what Arena returned, in host memory; undefined on the CPU
 
   TransformerWeights leaves;  // views of the masters, whose gradients are views of `gradients`
   Microbatches microbatches;
@@ -79,8 +82,13 @@ struct PolicyLearner::State {
   double temperature() const { return options.temperature > 0 ? options.temperature : 1.0; }
   // What a forward pass computes with, and what is published.
   const at::Tensor& arena() const { return options.bf16 ? rounded : masters; }
-  // Call it when the masters were changed by other means than the optimizer's.
-  void MastersChanged() {
+  // For what is read from files; see Adopt.
+  at::Tensor HostArena() const {
+    return device.is_cpu() ? masters : at::zeros({layout.num_elements}, at::kFloat);
+  }
+  // Takes weights that were written to a HostArena.
+  void Adopt(const at::Tensor& host) {
+    if (!host.is_same(masters)) masters.copy_(host);
     if (options.bf16) rounded.copy_(masters);
   }
   TransformerWeights PolicyWeights() const {

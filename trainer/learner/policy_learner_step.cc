@@ -128,13 +128,14 @@ absl::StatusOr<PolicyLearner::RunLoss> PolicyLearner::ComputeRun(
       state_->options.loss.NeedsEntropy() ? Entropy::kDifferentiable : Entropy::kValue);
   inputs.logprobs_N = out.logprobs_M;
   inputs.entropy_N = out.entropies_M;
+  const auto on_device = [&](const auto& numbers) { return ToTensor(numbers).to(state_->device); };
   inputs.proximal_logprobs_N = columns.proximal_logprobs.empty()
                                    ? out.logprobs_M.detach()
-                                   : ToTensor(columns.proximal_logprobs);
-  inputs.behavior_logprobs_N = ToTensor(columns.behavior_logprobs);
-  inputs.advantages_N = ToTensor(columns.advantages);
-  inputs.loss_mask_N = ToTensor(columns.loss_mask);
-  inputs.sequence_index_N = ToTensor(columns.sequence_index);
+                                   : on_device(columns.proximal_logprobs);
+  inputs.behavior_logprobs_N = on_device(columns.behavior_logprobs);
+  inputs.advantages_N = on_device(columns.advantages);
+  inputs.loss_mask_N = on_device(columns.loss_mask);
+  inputs.sequence_index_N = on_device(columns.sequence_index);
   inputs.num_sequences = columns.num_sequences;
   absl::StatusOr<LossOutput> loss = PolicyLoss(state_->options.loss, inputs, share.normalizer);
   // A non-finite value here comes from the model: the step fails and the weights are unchanged.

@@ -1,6 +1,7 @@
 #include "trainer/loop/trainer_setup.h"
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -19,10 +20,21 @@ LearningRateSchedule MakeSchedule(const job::v1::JobSpec& spec) {
   return schedule;
 }
 
+namespace {
+
+// Ranks compute on the CPU. Jobs accepted by an older version name no device.
+std::string DeviceOfTrainer(const job::v1::JobSpec& spec) {
+  if (!spec.trainer().has_device() || spec.trainer().ranks() > 1) return "cpu";
+  return spec.trainer().device();
+}
+
+}  // namespace
+
 PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const ModelConfig& model,
                                         const LossSpec& loss, int processors) {
   PolicyLearnerOptions options;
   options.model = model;
+  options.device = DeviceOfTrainer(spec);
   options.bf16 = spec.model().dtype() == "bf16";
   options.loss = loss;
   options.minibatches_per_step = spec.trainer().minibatches_per_step();

@@ -13,7 +13,7 @@ TEST(Device, NamesAreChecked) {
   for (const char* name : {"", "gpu", "cpu:0", "cuda:", "cuda:-1", "cuda:1x", "cudas"}) {
     const absl::Status status = OpenDevice(name).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
-    EXPECT_THAT(status.message(), HasSubstr("is not cpu, cuda or cuda:N"));
+    EXPECT_THAT(status.message(), HasSubstr("is not auto, cpu, cuda or cuda:N"));
   }
 }
 

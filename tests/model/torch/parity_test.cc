@@ -1,9 +1,9 @@
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +17,7 @@
 #include "nlohmann/json.hpp"
 #include "rollout/engine/native_engine.h"
 #include "tests/model/test_directory.h"
+#include "tests/testing/test_device.h"
 
 namespace freshet {
 namespace {
@@ -63,6 +64,9 @@ class ParityTest : public testing::TestWithParam<Model> {
     layout_ = MakeParameterLayout(files_->config());
     flat_ = at::zeros({layout_.num_elements}, at::kFloat);
     ASSERT_TRUE(FillArena(*files_, layout_, flat_).ok());
+    device_ = TestDevice();
+    on_device_ = flat_.to(device_);
+    model_.emplace(config(), device_);
   }
 
   template <typename T>
@@ -93,19 +97,26 @@ class ParityTest : public testing::TestWithParam<Model> {
 
   std::vector<float> TrainerScores(const std::vector<int32_t>& ids) const {
     const at::NoGradGuard no_grad;
-    return ToFloats(PackedForward(Transformer(config()), ViewWeights(layout_, flat_),
-                                  PackTrees({{ids, {}}}), 1.0, Entropy::kNone)
-                        .logprobs_M);
+    return Logprobs(ViewWeights(layout_, on_device_), {{ids, {}}});
   }
-  // Options of an engine with our kernels and of one with ATen, on the device that the environment
-  // variable FRESHET_TEST_DEVICE names.
+  // Computed as the trainer does.
+  std::vector<float> Logprobs(const TransformerWeights& weights,
+                              const std::vector<PackTree>& trees) const {
+    return ToFloats(
+        PackedForward(*model_, weights, PackTrees(trees), 1.0, Entropy::kNone).logprobs_M);
+  }
+  // The trainer's bf16 weights.
+  TransformerWeights Rounded() const {
+    return WidenVectors(ViewWeights(layout_, on_device_.to(at::kBFloat16)));
+  }
+  // Options of an engine with our kernels and of one with ATen, on the test's device.
   static std::vector<NativeEngineOptions> EngineKinds(bool bf16 = false) {
     NativeEngineOptions kernels;
     kernels.bf16 = bf16;
     kernels.threads = 2;
     NativeEngineOptions aten = kernels;
     aten.aten = true;
-    if (const char* device = std::getenv("FRESHET_TEST_DEVICE")) aten.device = device;
+    aten.device = TestDeviceName();
     return {kernels, aten};
   }
   // With bf16 the engine gets its weights as a bf16 trainer publishes them.
@@ -160,6 +171,9 @@ class ParityTest : public testing::TestWithParam<Model> {
   nlohmann::json facts_;
   ParameterLayout layout_;
   at::Tensor flat_;
+  at::Device device_ = at::kCPU;
+  at::Tensor on_device_;  // flat_
+  std::optional<Transformer> model_;
 };
 
 TEST_P(ParityTest, LogitsOfAllPositions) {
@@ -175,10 +189,7 @@ TEST_P(ParityTest, LogitsOfAllPositions) {
       tree.prefix.assign(ids.begin(), ids.begin() + static_cast<ptrdiff_t>(t) + 1);
       for (int32_t token = 0; token < vocab; ++token) tree.suffixes.push_back({token});
     }
-    const std::vector<float> ours =
-        ToFloats(PackedForward(Transformer(config()), ViewWeights(layout_, flat_), PackTrees(trees),
-                               1.0, Entropy::kNone)
-                     .logprobs_M);
+    const std::vector<float> ours = Logprobs(ViewWeights(layout_, on_device_), trees);
     const at::Tensor expected =
         at::log_softmax(ToTensor(logits).view({static_cast<int64_t>(ids.size()), vocab}), -1);
     ExpectNear(ours, ToFloats(expected), prompt);
@@ -211,23 +222,18 @@ TEST_P(ParityTest, PackedPromptsEqualSingleOnes) {
     expected.insert(expected.end(), logprobs.begin(), logprobs.end());
   }
   const at::NoGradGuard no_grad;
-  const TargetLogprobs out = PackedForward(Transformer(config()), ViewWeights(layout_, flat_),
-                                           PackTrees(trees), 1.0, Entropy::kNone);
-  ExpectNear(ToFloats(out.logprobs_M), expected, "all prompts packed");
+  ExpectNear(Logprobs(ViewWeights(layout_, on_device_), trees), expected, "all prompts packed");
 }
 
 TEST_P(ParityTest, Bf16LogprobsStayCloseToFp32) {
   const at::NoGradGuard no_grad;
-  const TransformerWeights rounded = WidenVectors(ViewWeights(layout_, flat_.to(at::kBFloat16)));
+  const TransformerWeights rounded = Rounded();
   double difference = 0;
   size_t tokens = 0;
   for (const std::string& prompt : Prompts()) {
     const std::vector<float> expected = Floats(prompt + ".logprobs");
     if (expected.empty()) continue;
-    const std::vector<float> ours =
-        ToFloats(PackedForward(Transformer(config()), rounded,
-                               PackTrees({{Ids(prompt + ".input_ids"), {}}}), 1.0, Entropy::kNone)
-                     .logprobs_M);
+    const std::vector<float> ours = Logprobs(rounded, {{Ids(prompt + ".input_ids"), {}}});
     for (size_t i = 0; i < expected.size(); ++i) difference += std::abs(ours[i] - expected[i]);
     tokens += expected.size();
   }
@@ -243,16 +249,14 @@ TEST_P(ParityTest, Bf16LogprobsStayCloseToFp32) {
 // Against the trainer in bf16, which rounds the same numbers.
 TEST_P(ParityTest, Bf16EnginesStayCloseToTheTrainer) {
   const at::NoGradGuard no_grad;
-  const TransformerWeights rounded = WidenVectors(ViewWeights(layout_, flat_.to(at::kBFloat16)));
+  const TransformerWeights rounded = Rounded();
   for (const NativeEngineOptions& options : EngineKinds(/*bf16=*/true)) {
     const std::unique_ptr<NativeEngine> engine = MakeEngine(options);
     double difference = 0;
     size_t tokens = 0;
     for (const std::string& prompt : Prompts()) {
       const std::vector<int32_t> ids = Ids(prompt + ".input_ids");
-      const std::vector<float> trainer = ToFloats(
-          PackedForward(Transformer(config()), rounded, PackTrees({{ids, {}}}), 1.0, Entropy::kNone)
-              .logprobs_M);
+      const std::vector<float> trainer = Logprobs(rounded, {{ids, {}}});
       const auto scores = engine->Score(ids, /*one_by_one=*/false);
       ASSERT_TRUE(scores.ok()) << scores.status();
       for (size_t i = 0; i < trainer.size(); ++i) difference += std::abs((*scores)[i] - trainer[i]);
@@ -264,14 +268,14 @@ TEST_P(ParityTest, Bf16EnginesStayCloseToTheTrainer) {
 
 TEST_P(ParityTest, GradientsOfTheMeanNegativeLogLikelihood) {
   const std::vector<int32_t> ids = Ids(facts_["grad"]["prompt"].get<std::string>() + ".input_ids");
-  const at::Tensor flat = flat_.clone().set_requires_grad(true);
+  const at::Tensor flat = on_device_.clone().set_requires_grad(true);
   const std::vector<int32_t> tail(ids.begin() + 2, ids.end());
   // Once as a prompt with one continuation, once with its second token as a target, too.
   const std::vector<PackTree> trees = {{{ids[0], ids[1]}, {tail}}, {{ids[0]}, {{ids[1]}}}};
-  const TargetLogprobs out = PackedForward(Transformer(config()), ViewWeights(layout_, flat),
-                                           PackTrees(trees), 1.0, Entropy::kNone);
+  const TargetLogprobs out =
+      PackedForward(*model_, ViewWeights(layout_, flat), PackTrees(trees), 1.0, Entropy::kNone);
   const at::Tensor loss = -out.logprobs_M.sum() / static_cast<double>(ids.size() - 1);
-  const at::Tensor gradient = torch::autograd::grad({loss}, {flat})[0];
+  const at::Tensor gradient = torch::autograd::grad({loss}, {flat})[0].to(at::kCPU);
   int compared = 0;
   for (const ParameterEntry& entry : layout_.entries) {
     if (reference_->Find("grad." + entry.name) == nullptr) continue;

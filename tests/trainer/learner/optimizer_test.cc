@@ -8,6 +8,8 @@
 
 #include "base/str_cat.h"
 #include "model/dtype.h"
+#include "tests/testing/test_device.h"
+#include "trainer/learner/aten_adamw.h"
 
 namespace freshet {
 namespace {
@@ -124,6 +126,37 @@ TEST_F(AdamWTest, GradNormIsTheL2NormOfAll) {
   EXPECT_EQ(*optimizer.GradNorm(at::zeros({3}), pool_), 0);
   EXPECT_NEAR(*optimizer.GradNorm(at::tensor({2.0F, 3.0F, 6.0F}), pool_), 7, 1e-6);
   EXPECT_NEAR(*optimizer.GradNorm(at::tensor({2.0F, 3.0F, 3e30F}), pool_) / 3e30, 1, 1e-6);
+}
+
+// On the device that FRESHET_TEST_DEVICE names.
+TEST_F(AdamWTest, AtenComputesTheSame) {
+  constexpr int64_t kSize = 300001;
+  const std::vector<ParameterRange> ranges = {{"a", 0, 200000, true}, {"b", 200000, 100001, false}};
+  AdamWOptions options;
+  options.weight_decay = 0.05;
+  options.grad_clip_norm = 0.5;
+  AdamW optimizer = Make(ranges, kSize, options);
+  const at::Tensor values = at::linspace(-1, 1, kSize);
+  const at::Tensor rounded = at::zeros({kSize}, at::kBFloat16);
+  const at::Device device = TestDevice();
+  const auto on_device = [&](const at::Tensor& tensor) { return tensor.to(device).clone(); };
+  const AdamWTensors others = {on_device(values),
+                               {},
+                               on_device(at::zeros({kSize})),
+                               on_device(at::zeros({kSize})),
+                               on_device(rounded)};
+  for (int64_t step = 1; step <= 3; ++step) {
+    const at::Tensor gradients = GradientsAt(kSize, static_cast<int>(step));
+    AdamWTensors theirs = others;
+    theirs.gradients = on_device(gradients);
+    const auto report = optimizer.Step(0.01, gradients, values, rounded, pool_);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_NEAR(AtenNorm(theirs.gradients) / report->grad_norm, 1, 1e-7);
+    AtenAdamWUpdate(options, ranges, step, 0.01, report->clip_scale, theirs);
+    const at::Tensor difference = others.values.to(at::kCPU) - values;
+    EXPECT_LT(difference.abs().max().item<double>(), 1e-6) << "step " << step;
+    EXPECT_TRUE(at::equal(others.rounded, others.values.to(at::kBFloat16)));
+  }
 }
 
 TEST_F(AdamWTest, ResultsDoNotDependOnTheNumberOfThreads) {

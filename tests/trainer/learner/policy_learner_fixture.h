@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "model/torch_threads.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/test_device.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/trainer/learner/train_groups.h"
 #include "trainer/learner/policy_learner.h"
@@ -27,6 +28,7 @@ class PolicyLearnerFixture : public testing::Test {
     UseOneTorchThread();
     options_.model = TinyModel();
     options_.model.initializer_range = 0.15;
+    options_.device = TestDeviceName();
     options_.max_new_tokens = 8;
     options_.schedule.peak = 0.01;
     options_.schedule.total_steps = 100;

@@ -1,0 +1,24 @@
+#ifndef FRESHET_MODEL_GPU_H_
+#define FRESHET_MODEL_GPU_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace freshet {
+
+struct Gpu {
+  std::string device;  // such as "cuda:0"
+  int64_t free_bytes = 0;
+  int64_t total_bytes = 0;
+};
+
+// The GPU that `device` means for OpenDevice; none if it means the CPU. Errors of OpenDevice.
+// INTERNAL: CUDA's error. Thread-safe.
+absl::StatusOr<std::optional<Gpu>> FindGpu(const std::string& device);
+
+}  // namespace freshet
+
+#endif  // FRESHET_MODEL_GPU_H_
