@@ -3,6 +3,7 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <optional>
@@ -40,6 +41,8 @@ absl::StatusOr<DeviceName> ParseDeviceName(const std::string& name) {
 // Loaded before ATen looks for a GPU, which it does only once.
 absl::Status LoadCuda() {
   static const std::string error = [] {
+    // cuBLAS computes the same bits every time only with a workspace of a fixed size.
+    ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
     return std::string(dlopen(kCudaLibrary, RTLD_NOW | RTLD_GLOBAL) == nullptr ? dlerror() : "");
   }();
   if (error.empty()) return absl::OkStatus();

@@ -1,5 +1,6 @@
 #include "model/layer_ops.h"
 
+#include "model/cuda/cuda_layer_ops.h"
 #include "model/kernels/row_ops.h"
 
 namespace freshet {
@@ -155,15 +156,22 @@ at::Tensor Embed(const at::Tensor& weight_VH, const at::Tensor& token_ids_N) {
   return EmbedFunction::apply(weight_VH, token_ids_N);
 }
 
-at::Tensor RmsNorm(const at::Tensor& x_NH, const at::Tensor& weight_H, double eps) {
-  return x_NH.is_cpu() ? RmsNormFunction::apply(x_NH, weight_H, eps)
-                       : AtenRmsNorm(x_NH, weight_H, eps);
+at::Tensor RmsNorm(const at::Tensor& x_NH, const at::Tensor& weight_H, double eps,
+                   at::ScalarType type) {
+  if (x_NH.is_cpu()) return RmsNormFunction::apply(x_NH, weight_H, eps);
+  const CudaKernels* kernels = CudaKernels::Get();
+  if (kernels == nullptr || weight_H.size(0) > FRESHET_RMS_MOST) {
+    return AtenRmsNorm(x_NH, weight_H, eps);
+  }
+  return CudaRmsNorm(*kernels, x_NH, weight_H, eps, type);
 }
 
 at::Tensor Rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                 const at::Tensor& positions_N) {
-  return x.is_cpu() ? RopeFunction::apply(x, cos, sin, positions_N)
-                    : AtenRope(x, cos, sin, positions_N);
+  if (x.is_cpu()) return RopeFunction::apply(x, cos, sin, positions_N);
+  const CudaKernels* kernels = CudaKernels::Get();
+  return kernels == nullptr ? AtenRope(x, cos, sin, positions_N)
+                            : CudaRope(*kernels, x, cos, sin, positions_N);
 }
 
 at::Tensor AtenRmsNorm(const at::Tensor& x_NH, const at::Tensor& weight_H, double eps) {
@@ -181,7 +189,9 @@ at::Tensor AtenRope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor
 }
 
 at::Tensor SwiGlu(const at::Tensor& gate_up) {
-  return gate_up.is_cpu() ? SwiGluFunction::apply(gate_up) : AtenSwiGlu(gate_up);
+  if (gate_up.is_cpu()) return SwiGluFunction::apply(gate_up);
+  const CudaKernels* kernels = CudaKernels::Get();
+  return kernels == nullptr ? AtenSwiGlu(gate_up) : CudaSwiGlu(*kernels, gate_up);
 }
 
 at::Tensor AtenSwiGlu(const at::Tensor& gate_up) {

@@ -6,9 +6,9 @@
 namespace freshet {
 
 // Differentiable decoder-layer operations that ATen would run in several passes. They run on the
-// calling thread in a fixed order, and a row's result does not depend on the number of rows; on
-// other devices than the CPU they are those of ATen. Tensors are fp32 unless noted: the residual
-// stream stays fp32 even if matrices are bf16.
+// calling thread in a fixed order, and a row's result does not depend on the number of rows. On a
+// GPU they use Freshet's CUDA kernels, or ATen where those are missing. Tensors are fp32 unless
+// noted: the residual stream stays fp32 even if matrices are bf16.
 
 // Matrix products of fewer rows give other bits in fp32, so where results must not depend on the
 // batch, rows are padded to a multiple of this number.
@@ -19,11 +19,14 @@ constexpr int64_t PadRows(int64_t rows) { return (rows + kMinRows - 1) / kMinRow
 // and rounded once if the weight is bf16. token_ids int64.
 at::Tensor Embed(const at::Tensor& weight_VH, const at::Tensor& token_ids_N);
 
-// x / rms(x) * weight over the last dimension. x [N, H], weight [H].
-at::Tensor RmsNorm(const at::Tensor& x_NH, const at::Tensor& weight_H, double eps);
+// x / rms(x) * weight over the last dimension. x [N, H], weight [H]. On a GPU the result may have
+// `type`, that of the matrix that it is multiplied with.
+at::Tensor RmsNorm(const at::Tensor& x_NH, const at::Tensor& weight_H, double eps,
+                   at::ScalarType type = at::kFloat);
 
 // Rotates the pairs (i, i + D/2) of every head by the angle of the token's position. x [N, heads,
-// D] contiguous or a row-strided view; cos, sin fp32 [T, D/2]; positions int64 [N].
+// D] contiguous or a row-strided view, on a GPU also bf16; cos, sin fp32 [T, D/2]; positions int64
+// [N].
 at::Tensor Rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
                 const at::Tensor& positions_N);
 

@@ -23,10 +23,11 @@ at::Tensor Product(const at::Tensor& x, const at::Tensor& matrix) {
   return at::linear(x.to(matrix.scalar_type()), matrix);
 }
 
-// fp32. `bias` may be undefined.
+// fp32, or the matrix's type on a GPU without bias: a pass less. `bias` may be undefined.
 at::Tensor Multiply(const at::Tensor& x, const at::Tensor& matrix, const at::Tensor& bias = {}) {
-  const at::Tensor product = Product(x, matrix).to(at::kFloat);
-  return bias.defined() ? product + bias : product;
+  const at::Tensor product = Product(x, matrix);
+  if (bias.defined()) return product + bias;  // fp32
+  return product.is_cpu() ? product.to(at::kFloat) : product;
 }
 
 // The value of `rounded` with the gradient of `master`, which is fp32.
@@ -42,7 +43,11 @@ class RoundedFunction : public torch::autograd::Function<RoundedFunction> {
   }
 };
 
-at::Tensor RoundTo(const at::Tensor& x, at::ScalarType type) { return x.to(type).to(at::kFloat); }
+// fp32 numbers that `type` holds, or on a GPU in that type.
+at::Tensor RoundTo(const at::Tensor& x, at::ScalarType type) {
+  const at::Tensor rounded = x.to(type);
+  return x.is_cpu() ? rounded.to(at::kFloat) : rounded;
+}
 
 at::Tensor ApplyMlp(const TransformerWeights::Mlp& mlp, const at::Tensor& x) {
   const at::Tensor gate_up = mlp.gate_up_bias.defined() ? Multiply(x, mlp.gate_up, mlp.gate_up_bias)
@@ -77,7 +82,7 @@ at::Tensor ApplyExperts(const TransformerWeights::Layer& layer, const ModelConfi
 
 // Normalizes every head of x [N, heads, D].
 at::Tensor NormalizeHeads(const at::Tensor& x, const at::Tensor& weight_D, double eps) {
-  return RmsNorm(x.reshape({-1, x.size(2)}), weight_D, eps).view(x.sizes());
+  return RmsNorm(x.to(at::kFloat).reshape({-1, x.size(2)}), weight_D, eps).view(x.sizes());
 }
 
 }  // namespace
@@ -235,7 +240,8 @@ at::Tensor Transformer::ApplyLayer(const TransformerWeights::Layer& layer, int64
   const int64_t kv_heads = config_.num_key_value_heads;
   const int64_t dim = config_.head_dim;
   const double eps = config_.rms_norm_eps;
-  const at::Tensor h = RmsNorm(x, layer.input_norm_H, eps);
+  const at::ScalarType type = layer.qkv.scalar_type();
+  const at::Tensor h = RmsNorm(x, layer.input_norm_H, eps, type);
   const at::Tensor qkv =
       Multiply(h, layer.qkv, layer.qkv_bias).view({x.size(0), heads + 2 * kv_heads, dim});
   // Rotate q and k together; they are adjacent.
@@ -246,18 +252,17 @@ at::Tensor Transformer::ApplyLayer(const TransformerWeights::Layer& layer, int64
                  1);
   }
   qk = Rope(qk, cos_TD_, sin_TD_, positions_N);
-  const at::ScalarType type = layer.qkv.scalar_type();
   qk = RoundTo(qk, type);
   const at::Tensor mixed = attention(index, qk.narrow(1, 0, heads), qk.narrow(1, heads, kv_heads),
                                      RoundTo(qkv.narrow(1, heads + kv_heads, kv_heads), type));
   const at::Tensor sum = x + Multiply(mixed, layer.o, layer.o_bias);
-  const at::Tensor g = RmsNorm(sum, layer.post_norm_H, eps);
-  return sum + (layer.router.defined() ? ApplyExperts(layer, config_, g)
-                                       : ApplyMlp(layer.mlps.front(), g));
+  const bool mixture = layer.router.defined();
+  const at::Tensor g = RmsNorm(sum, layer.post_norm_H, eps, mixture ? at::kFloat : type);
+  return sum + (mixture ? ApplyExperts(layer, config_, g) : ApplyMlp(layer.mlps.front(), g));
 }
 
 at::Tensor Transformer::Logits(const TransformerWeights& weights, const at::Tensor& hidden) {
-  return Multiply(hidden, weights.lm_head_VH);
+  return Multiply(hidden, weights.lm_head_VH).to(at::kFloat);
 }
 
 }  // namespace freshet

@@ -55,8 +55,8 @@ void InitializeWeights(const ParameterLayout& layout, double initializer_range, 
                        const at::Tensor& flat);
 
 // Attention of one layer over packed tokens: (layer, q [N,A,D], k [N,K,D], v [N,K,D]) -> [N, A*D].
-// The rotary embedding is already applied to q and k. With bf16 matrices, q, k and v hold
-// bf16 numbers, as in a bf16 engine.
+// The rotary embedding is already applied to q and k. With bf16 matrices, q, k and v hold bf16
+// numbers, as in a bf16 engine, and on a GPU they have that type.
 using AttentionFn = std::function<at::Tensor(int64_t layer, const at::Tensor& q_NAD,
                                              const at::Tensor& k_NKD, const at::Tensor& v_NKD)>;
 
@@ -80,6 +80,9 @@ class Transformer {
   static at::Tensor Logits(const TransformerWeights& weights, const at::Tensor& hidden);
 
   const ModelConfig& config() const { return config_; }
+  // Of the rotary embedding, fp32 [max_position_embeddings, D/2].
+  const at::Tensor& cos() const { return cos_TD_; }
+  const at::Tensor& sin() const { return sin_TD_; }
 
  private:
   // One layer, of the residual stream x [N, H].

@@ -1,6 +1,7 @@
 #include "model/tree_attention.h"
 
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "model/kernels/sequence_attention.h"
@@ -117,7 +118,7 @@ at::Tensor MaskOf(int64_t queries, int64_t keys, int64_t window, const at::Tenso
   if (window > 0) hidden = hidden.logical_or(key <= position - window);
   return at::zeros({queries, keys}, at::kFloat)
       .masked_fill_(hidden, -std::numeric_limits<float>::infinity())
-      .to(like.device());
+      .to(like.device(), like.scalar_type());
 }
 
 std::vector<VarlenSequence> SequencesOf(const Trees& trees) {
@@ -138,14 +139,19 @@ std::vector<VarlenSequence> SequencesOf(const Trees& trees) {
 
 TreeAttention::TreeAttention(std::vector<PackedTree> trees, at::Device device, at::ScalarType type)
     : trees_(std::make_shared<const Trees>(std::move(trees))) {
-  if (!device.is_cpu()) varlen_.emplace(SequencesOf(*trees_), device, type);
+  if (device.is_cpu()) return;
+  int64_t rows = 0;
+  for (const PackedTree& tree : *trees_) {
+    rows += tree.prefix + std::accumulate(tree.suffixes.begin(), tree.suffixes.end(), int64_t{0});
+  }
+  varlen_.emplace(SequencesOf(*trees_), rows, device, type, /*differentiable=*/true);
 }
 
 at::Tensor TreeAttention::Attend(int64_t window, const at::Tensor& q, const at::Tensor& k,
                                  const at::Tensor& v) const {
   if (!varlen_.has_value()) return TreeFunction::apply(trees_, window, q, k, v);
   if (!varlen_->Supports(q.size(2), window)) return AtenTreeAttention(*trees_, window, q, k, v);
-  return varlen_->Attend(window, q, k, v).to(at::kFloat);
+  return varlen_->Attend(window, q, k, v).to(q.scalar_type());
 }
 
 at::Tensor AtenTreeAttention(const std::vector<PackedTree>& trees, int64_t window,

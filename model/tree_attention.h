@@ -20,7 +20,8 @@ class TreeAttention {
   // `type`: of the model's matrices. If it is bf16, queries, keys and values hold bf16 numbers.
   TreeAttention(std::vector<PackedTree> trees, at::Device device, at::ScalarType type);
 
-  // q [N, A, D], k and v [N, K, D], fp32; K divides A. Returns fp32 [N, A * D]. Differentiable.
+  // q [N, A, D], k and v [N, K, D], fp32 or on a GPU `type`; K divides A. Returns [N, A * D] in the
+  // type of q. Differentiable.
   at::Tensor Attend(int64_t window, const at::Tensor& q, const at::Tensor& k,
                     const at::Tensor& v) const;
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/cuda/cuda_layer_ops.h"
 #include "model/torch.h"
 
 namespace freshet {
@@ -19,27 +20,27 @@ struct VarlenSequence {
 // fp32. Nothing of the size queries x keys is stored.
 class VarlenAttention {
  public:
-  // Queries are in the order of the sequences. `type`: kBFloat16 or kFloat, of the computation.
-  // Waits for the copies to `device`.
-  VarlenAttention(const std::vector<VarlenSequence>& sequences, at::Device device,
-                  at::ScalarType type);
+  // Queries are in the order of the sequences, keys are among `rows` rows. `type`: kBFloat16 or
+  // kFloat, of the computation. `differentiable`: gradients may be computed. Waits for the copies
+  // to `device`.
+  VarlenAttention(const std::vector<VarlenSequence>& sequences, int64_t rows, at::Device device,
+                  at::ScalarType type, bool differentiable);
 
   // Whether the kernels can compute it: heads of `dim` numbers, a window or none (0).
   bool Supports(int64_t dim, int64_t window) const;
 
-  // Row of k and v of each key, by sequence, int64 [keys].
-  const at::Tensor& key_rows() const { return key_rows_; }
-
   // q [queries, A, D], k and v [rows, K, D]; K divides A. A query sees the last `window` keys up to
   // its own (0: all). Returns `type` [queries, A * D]. Differentiable; the order of additions in
-  // gradients varies.
+  // gradients varies, except in LibTorch's deterministic mode.
   at::Tensor Attend(int64_t window, const at::Tensor& q, const at::Tensor& k,
                     const at::Tensor& v) const;
 
  private:
+  at::Tensor Gather(const at::Tensor& x) const;
+
   at::ScalarType type_;
-  at::Tensor key_rows_;
-  bool in_order_ = false;                 // key_rows_ are all rows in their order
+  GatheredRows keys_;                     // those of k and v, by sequence
+  bool in_order_ = false;                 // they are all rows in their order
   at::Tensor query_starts_, key_starts_;  // int32 [sequences + 1]
   int64_t most_queries_ = 0, most_keys_ = 0;
 };

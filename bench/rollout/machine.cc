@@ -1,5 +1,7 @@
 #include "bench/rollout/machine.h"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -7,6 +9,7 @@
 
 #include "base/clock.h"
 #include "bench/model/bench_model.h"
+#include "model/device.h"
 #include "model/parameter_layout.h"
 #include "model/torch.h"
 #include "rollout/engine/kernels/kernel_choice.h"
@@ -131,6 +134,39 @@ nlohmann::json MeasureCeilings(int threads) {
           {"int8_flops", std::max({fp32, bf16, KernelFlops(MatrixFormat::kInt8, pool)})},
           {"bytes_per_second", ReadBytesPerSecond(pool)},
           {"kernels", CpuKernelsName(KernelsOfThisCpu(MatrixFormat::kBfloat16, false).kernels)}};
+}
+
+nlohmann::json MeasureDeviceCeilings(const std::string& name) {
+  const at::NoGradGuard no_grad;
+  const at::Device device = OpenDevice(name).value();
+  const int64_t size = device.is_cpu() ? 512 : 8192;
+  const at::TensorOptions options = at::TensorOptions(device).dtype(at::kBFloat16);
+  const at::Tensor a = at::randn({size, size}, options);
+  const at::Tensor b = at::randn({size, size}, options);
+  at::Tensor product = at::empty({size, size}, options);
+  const at::Tensor from = at::zeros({size * size * 16}, options);
+  at::Tensor to = at::empty_like(from);
+  // The best of several rounds of work that is started together.
+  const auto seconds = [&](const std::function<void()>& work) {
+    constexpr int kRounds = 6;
+    constexpr int kTimes = 10;
+    double best = 0;
+    for (int round = 0; round < kRounds; ++round) {
+      const absl::Time start = SystemClock::Get().Now();
+      for (int i = 0; i < kTimes; ++i) work();
+      if (!device.is_cpu()) {
+        c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+      }
+      const double each = absl::ToDoubleSeconds(SystemClock::Get().Now() - start) / kTimes;
+      best = round == 0 ? each : std::min(best, each);
+    }
+    return best;
+  };
+  const auto n = static_cast<double>(size);
+  const double multiply = seconds([&] { at::mm_out(product, a, b); });
+  const double copy = seconds([&] { to.copy_(from); });
+  return {{"bf16_flops", 2 * n * n * n / multiply},
+          {"bytes_per_second", 2 * static_cast<double>(from.nbytes()) / copy}};
 }
 
 nlohmann::json MeasureKernels() {

@@ -2,6 +2,7 @@
 #define FRESHET_BENCH_ROLLOUT_MACHINE_H_
 
 #include <cstdint>
+#include <string>
 
 #include "model/model_config.h"
 #include "nlohmann/json.hpp"
@@ -11,6 +12,10 @@ namespace freshet {
 // The machine's ceilings: the fastest of our matrix products and ATen's on operands in the L2
 // cache, by precision, and a read of memory.
 nlohmann::json MeasureCeilings(int threads);
+
+// Those of a GPU with ATen: a bf16 product of large matrices in FLOP/s, and a copy in bytes read
+// and written per second. Also of the CPU, with smaller ones.
+nlohmann::json MeasureDeviceCeilings(const std::string& device);
 
 // GFLOP/s of every set of product kernels that this CPU has, on one thread, and which set is
 // chosen.

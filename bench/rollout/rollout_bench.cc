@@ -2,7 +2,7 @@
 // alternating order and prints the table.
 //
 //   rollout_bench decode|prefill|turns|lengths|swap|score [--model T|M] [--threads N] [...]
-//   rollout_bench ceilings|kernels|products|write
+//   rollout_bench ceilings|device|kernels|products|write
 //
 // Prints one JSON object.
 #include <algorithm>
@@ -326,6 +326,8 @@ int Main(int argc, char** argv) {
   add_engine("swap", "weights that change under load", &Bench::Swap);
   add_engine("score", "log-probs of a prompt", &Bench::Score);
   add("ceilings", "the machine", [&] { return MeasureCeilings(workload.threads); });
+  add("device", "the device that --device names",
+      [&] { return MeasureDeviceCeilings(workload.device); });
   add("kernels", "every set of CPU kernels", [] { return MeasureKernels(); });
   add("products", "matrix products of groups x samples rows, ours and ATen's", [&] {
     return MeasureProducts(BenchModel(workload.model), workload.groups * workload.samples,

@@ -56,12 +56,40 @@ at::Tensor OnDevice(const std::vector<int64_t>& numbers, at::Device device) {
   return at::tensor(numbers, at::kLong).to(device);
 }
 
+// Consecutive queries of one sequence, with the slots of its keys.
+std::vector<VarlenSequence> FindSequences(const EngineBatch& batch) {
+  std::vector<VarlenSequence> sequences;
+  for (size_t i = 0; i < batch.queries.size(); ++i) {
+    const PagedQuery& query = batch.queries[i];
+    const bool starts = i == 0 || query.blocks != batch.queries[i - 1].blocks;
+    if (starts) sequences.emplace_back();
+    VarlenSequence& sequence = sequences.back();
+    ++sequence.queries;
+    for (int64_t key = std::ssize(sequence.keys); key < query.num_keys; ++key) {
+      sequence.keys.push_back(query.blocks[key / kKvBlockTokens] * kKvBlockTokens +
+                              key % kKvBlockTokens);
+    }
+  }
+  return sequences;
+}
+
 }  // namespace
 
-AtenAttention::AtenAttention(const EngineBatch& batch, at::Device device) {
+AtenAttention::AtenAttention(const EngineBatch& batch, const AtenKvCache& cache)
+    : batch_(batch), cache_(cache) {
+  const at::Device device = cache.data().device();
   std::vector<int64_t> slots;
   for (const auto& [block, slot] : batch.slots) slots.push_back(block * kKvBlockTokens + slot);
   slots_N_ = OnDevice(slots, device);
+  if (!device.is_cpu()) {
+    varlen_.emplace(FindSequences(batch), cache.data().size(2), device, cache.data().scalar_type(),
+                    /*differentiable=*/false);
+  }
+}
+
+void AtenAttention::MakeParts() {
+  const EngineBatch& batch = batch_;
+  const at::Device device = cache_.data().device();
   for (const std::vector<SequenceRun>& runs : FindParts(batch)) {
     Part& part = parts_.emplace_back();
     part.sequences = static_cast<int64_t>(runs.size());
@@ -102,26 +130,30 @@ const at::Tensor& AtenAttention::Mask(Part& part, int64_t window, int64_t heads_
   return mask;
 }
 
-at::Tensor AtenAttention::Attend(const AtenKvCache& cache, int64_t layer, int64_t window,
-                                 const at::Tensor& q_NAD) {
+at::Tensor AtenAttention::Attend(int64_t layer, int64_t window, const at::Tensor& q_NAD) {
   const int64_t heads = q_NAD.size(1);
   const int64_t dim = q_NAD.size(2);
-  at::Tensor out = at::empty({q_NAD.size(0), heads * dim}, q_NAD.options());
+  if (varlen_.has_value() && varlen_->Supports(dim, window)) {
+    return varlen_->Attend(window, q_NAD, cache_.data()[0][layer], cache_.data()[1][layer]);
+  }
+  if (parts_.empty()) MakeParts();
+  const at::Tensor q_wide = q_NAD.to(at::kFloat);
+  at::Tensor out = at::empty({q_NAD.size(0), heads * dim}, q_wide.options());
   for (Part& part : parts_) {
     const int64_t n = part.queries;
-    const at::Tensor k = cache.Keys(layer, part.slots);
+    const at::Tensor k = cache_.Keys(layer, part.slots);
     const int64_t kv_heads = k.size(1);
     const int64_t per_kv_head = heads / kv_heads;
     const auto by_head = [&](const at::Tensor& keys) {
       return keys.view({part.sequences, part.keys, kv_heads, dim}).transpose(1, 2);
     };
     // The query heads of a key head are further queries of it: [B, K, heads of it * n, D].
-    const at::Tensor q = q_NAD.index_select(0, part.rows)
+    const at::Tensor q = q_wide.index_select(0, part.rows)
                              .view({part.sequences, n, kv_heads, per_kv_head, dim})
                              .permute({0, 2, 3, 1, 4})
                              .reshape({part.sequences, kv_heads, per_kv_head * n, dim});
     const at::Tensor mixed = at::scaled_dot_product_attention(
-        q, by_head(k), by_head(cache.Values(layer, part.slots)), Mask(part, window, per_kv_head));
+        q, by_head(k), by_head(cache_.Values(layer, part.slots)), Mask(part, window, per_kv_head));
     out.index_copy_(0, part.rows,
                     mixed.view({part.sequences, kv_heads, per_kv_head, n, dim})
                         .permute({0, 3, 1, 2, 4})

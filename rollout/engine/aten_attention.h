@@ -3,28 +3,30 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "model/torch.h"
+#include "model/varlen_attention.h"
 #include "rollout/engine/aten_kv_cache.h"
 #include "rollout/engine/engine_batch.h"
 
 namespace freshet {
 
-// Attention of a batch over a paged cache with ATen, on the cache's device. Sequences with equally
-// many queries and about as many keys are computed together. Used for all layers
-// of one pass.
+// Attention of a batch over a paged cache with ATen, on the cache's device: on a GPU with
+// VarlenAttention where that is possible; otherwise sequences with equally many queries and about
+// as many keys are computed together. Used for all layers of one pass.
 class AtenAttention {
  public:
-  AtenAttention(const EngineBatch& batch, at::Device device);
+  // `batch` must outlive it.
+  AtenAttention(const EngineBatch& batch, const AtenKvCache& cache);
 
   // The cache's slot of each of the batch's tokens, int64 [N].
   const at::Tensor& slots() const { return slots_N_; }
 
-  // Softmax attention, as PagedAttention. q_NAD: fp32, already rounded to bf16 if the cache is
-  // bf16; the batch's keys and values are in the cache. Returns fp32 [N, A*D].
-  at::Tensor Attend(const AtenKvCache& cache, int64_t layer, int64_t window,
-                    const at::Tensor& q_NAD);
+  // Softmax attention, as PagedAttention. q_NAD: already rounded to bf16 if the cache is bf16; the
+  // batch's keys and values are in the cache. Returns [N, A*D], in fp32 or the cache's format.
+  at::Tensor Attend(int64_t layer, int64_t window, const at::Tensor& q_NAD);
 
  private:
   // B sequences with n queries each. Shorter sequences are padded to T keys.
@@ -39,8 +41,12 @@ class AtenAttention {
     std::map<int64_t, at::Tensor> masks;
   };
   static const at::Tensor& Mask(Part& part, int64_t window, int64_t heads_per_kv_head);
+  void MakeParts();
 
-  std::vector<Part> parts_;
+  const EngineBatch& batch_;
+  const AtenKvCache& cache_;
+  std::optional<VarlenAttention> varlen_;
+  std::vector<Part> parts_;  // made when they are needed
   at::Tensor slots_N_;
 };
 

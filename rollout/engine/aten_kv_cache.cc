@@ -1,11 +1,15 @@
 #include "rollout/engine/aten_kv_cache.h"
 
+#include <c10/core/StreamGuard.h>
+
 #include "model/kv_cache_size.h"
 
 namespace freshet {
 
-AtenKvCache::AtenKvCache(const KvCacheShape& shape, int64_t num_blocks, at::Device device)
+AtenKvCache::AtenKvCache(const KvCacheShape& shape, int64_t num_blocks, at::Device device,
+                         std::optional<c10::Stream> stream)
     : KvBlockPool(num_blocks),
+      stream_(stream),
       data_(at::empty(
           {2, shape.num_layers, num_blocks * kKvBlockTokens, shape.num_kv_heads, shape.head_dim},
           at::TensorOptions(device).dtype(shape.format == KvFormat::kFloat32 ? at::kFloat
@@ -13,6 +17,7 @@ AtenKvCache::AtenKvCache(const KvCacheShape& shape, int64_t num_blocks, at::Devi
 
 void AtenKvCache::CopyPrefix(int32_t from, int32_t to, int64_t tokens) {
   const c10::InferenceMode inference;
+  const c10::OptionalStreamGuard on_stream(stream_);
   data_.narrow(2, to * kKvBlockTokens, tokens)
       .copy_(data_.narrow(2, from * kKvBlockTokens, tokens));
 }

@@ -34,6 +34,7 @@ class CpuRunner final : public ModelRunner {
   void LoadWeights(Lane lane, const WeightBytes& arena, Dtype dtype) override;
   const float* Run(Lane lane, const EngineBatch& batch) override;
   KvBlockPool& cache() override { return cache_; }
+  ThreadPool& pool() override { return pool_; }
 
  private:
   struct Weights;

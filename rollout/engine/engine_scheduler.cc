@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <iterator>
 #include <new>
 #include <utility>
@@ -207,7 +208,8 @@ void EngineScheduler::FillFromSample(RunningGroup& group, RunningSample& sample,
 }
 
 std::vector<GenerationOutput> EngineScheduler::Accept(Lane lane, const EngineBatch& batch,
-                                                      const float* logits, PolicyVersion policy) {
+                                                      const float* logits, PolicyVersion policy,
+                                                      ThreadPool& pool) {
   for (RunningGroup& group : groups_[static_cast<int>(lane)]) group.computing = false;
   // Samples whose prompt is now in the cache get their own tables.
   for (const EngineBatch::Want& want : batch.wants) {
@@ -217,19 +219,21 @@ std::vector<GenerationOutput> EngineScheduler::Accept(Lane lane, const EngineBat
     if (!group.mixed) Retain(lane, group.request.prompt_ids, group.blocks);
     for (RunningSample& sample : group.samples) Fork(group, sample);
   }
+  std::vector<SampledToken> first = DrawFirst(batch, logits, pool);
+  auto next = first.begin();
   std::vector<GenerationOutput> finished;
   for (size_t i = 0; i < batch.wants.size(); ++i) {
     const EngineBatch::Want& want = batch.wants[i];
     const float* row = logits + static_cast<int64_t>(i) * config_.vocab_size;
     if (want.sample != nullptr) {
       i += want.sample->draft.size();
-      DrawAlongDraft(lane, *want.group, *want.sample, row, policy, finished);
+      TakeAlongDraft(lane, *want.group, *want.sample, std::move(*next++), row, policy, finished);
       continue;
     }
     for (RunningSample& sample : want.group->samples) {
       // Kept tokens are fed first.
       if (!sample.response.response_ids.empty()) continue;
-      Draw(lane, *want.group, sample, row, policy, finished);
+      Take(lane, *want.group, sample, std::move(*next++), policy, finished);
     }
   }
   RemoveFinished(lane);
@@ -262,11 +266,48 @@ void EngineScheduler::Fork(RunningGroup& group, RunningSample& sample) {
   }
 }
 
-void EngineScheduler::Draw(Lane lane, RunningGroup& group, RunningSample& sample,
-                           const float* logits, PolicyVersion policy,
+std::vector<SampledToken> EngineScheduler::DrawFirst(const EngineBatch& batch, const float* logits,
+                                                     ThreadPool& pool) const {
+  struct Draw {
+    const RunningGroup* group;
+    const RunningSample* sample;
+    const float* row;
+  };
+  std::vector<Draw> draws;
+  for (size_t i = 0; i < batch.wants.size(); ++i) {
+    const EngineBatch::Want& want = batch.wants[i];
+    const float* row = logits + static_cast<int64_t>(i) * config_.vocab_size;
+    if (want.sample != nullptr) {
+      draws.push_back({want.group, want.sample, row});
+      i += want.sample->draft.size();
+      continue;
+    }
+    for (const RunningSample& sample : want.group->samples) {
+      // Kept tokens are fed first.
+      if (sample.response.response_ids.empty()) draws.push_back({want.group, &sample, row});
+    }
+  }
+  std::vector<SampledToken> tokens(draws.size());
+  std::vector<std::exception_ptr> thrown(draws.size());
+  pool.For(std::ssize(draws), [&](int64_t i, int) {
+    const auto place = static_cast<size_t>(i);
+    const Draw& draw = draws[place];
+    try {
+      tokens[place] = DrawNext(draw.group->request, *draw.sample, draw.row, config_.vocab_size);
+    } catch (...) {
+      thrown[place] = std::current_exception();
+    }
+  });
+  for (const std::exception_ptr& error : thrown) {
+    if (error != nullptr) std::rethrow_exception(error);
+  }
+  return tokens;
+}
+
+void EngineScheduler::Take(Lane lane, RunningGroup& group, RunningSample& sample,
+                           SampledToken drawn, PolicyVersion policy,
                            std::vector<GenerationOutput>& finished) {
-  const GeneratedToken token =
-      SampleNext(group.request, sample, logits, config_.vocab_size, policy);
+  const GeneratedToken token = Append(group.request, sample, std::move(drawn), policy);
   ++(lane == Lane::kRollout ? counters_.tokens_generated : counters_.tokens_generated_evaluation);
   if (group.lookup != nullptr) group.lookup->Add(sample.number, token.token.id);
   if (group.request.on_token) group.request.on_token(token);
@@ -276,17 +317,20 @@ void EngineScheduler::Draw(Lane lane, RunningGroup& group, RunningSample& sample
   finished.push_back({group.request.id, lane, sample.index, sample.response});
 }
 
-void EngineScheduler::DrawAlongDraft(Lane lane, RunningGroup& group, RunningSample& sample,
-                                     const float* logits, PolicyVersion policy,
+void EngineScheduler::TakeAlongDraft(Lane lane, RunningGroup& group, RunningSample& sample,
+                                     SampledToken first, const float* logits, PolicyVersion policy,
                                      std::vector<GenerationOutput>& finished) {
   int64_t accepted = 0;
-  Draw(lane, group, sample, logits, policy, finished);
+  Take(lane, group, sample, std::move(first), policy, finished);
   for (const int32_t token : sample.draft) {
     if (sample.response.response_ids.back() != token) break;
     ++accepted;
     ++sample.fed;
     if (sample.response.finish != FinishReason::kNone) break;
-    Draw(lane, group, sample, logits + accepted * config_.vocab_size, policy, finished);
+    Take(
+        lane, group, sample,
+        DrawNext(group.request, sample, logits + accepted * config_.vocab_size, config_.vocab_size),
+        policy, finished);
   }
   const int64_t drafted = std::ssize(sample.draft);
   sample.allowance.Report(drafted, accepted);

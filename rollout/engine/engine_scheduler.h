@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/thread_pool.h"
 #include "model/model_config.h"
 #include "rollout/engine/engine_batch.h"
 #include "rollout/engine/inference_engine.h"
@@ -57,9 +58,10 @@ class EngineScheduler {
   EngineBatch Fill(Lane lane);
   // Call once the keys and values of `batch` are in the cache. Samples a token for every entry of
   // batch.wants from its row of `logits` [batch.wants.size()][vocab_size], except after a draft
-  // token that was not drawn, stamps it with `policy`, and returns the finished samples.
+  // token that was not drawn, stamps it with `policy`, and returns the finished samples. Draws with
+  // the threads of `pool`.
   std::vector<GenerationOutput> Accept(Lane lane, const EngineBatch& batch, const float* logits,
-                                       PolicyVersion policy);
+                                       PolicyVersion policy, ThreadPool& pool);
   // Call when the lane's weights change. No later sequence uses what is in the cache. Running ones
   // are fed again with `recompute`, and otherwise continue on it.
   void WeightsChanged(Lane lane, bool recompute);
@@ -80,12 +82,17 @@ class EngineScheduler {
              std::vector<int32_t>& table);
   // Makes the blocks that hold `tokens` available to later sequences.
   void Retain(Lane lane, const std::vector<int32_t>& tokens, const std::vector<int32_t>& table);
-  void Draw(Lane lane, RunningGroup& group, RunningSample& sample, const float* logits,
+  // The tokens that are drawn first: from each want's row for its sample, or for all of the group's
+  // that have no tokens yet. In the order of the wants and samples.
+  std::vector<SampledToken> DrawFirst(const EngineBatch& batch, const float* logits,
+                                      ThreadPool& pool) const;
+  void Take(Lane lane, RunningGroup& group, RunningSample& sample, SampledToken drawn,
             PolicyVersion policy, std::vector<GenerationOutput>& finished);
-  // Draws from the row of the sample's last token, and from those of the draft tokens that are
-  // drawn.
-  void DrawAlongDraft(Lane lane, RunningGroup& group, RunningSample& sample, const float* logits,
-                      PolicyVersion policy, std::vector<GenerationOutput>& finished);
+  // Takes `first`, drawn from the row of the sample's last token, and draws from those of the draft
+  // tokens that are drawn.
+  void TakeAlongDraft(Lane lane, RunningGroup& group, RunningSample& sample, SampledToken first,
+                      const float* logits, PolicyVersion policy,
+                      std::vector<GenerationOutput>& finished);
   void RemoveFinished(Lane lane);
   // Length that a response is assumed to reach, in tokens.
   int64_t ExpectedTokens(const SamplingParams& sampling) const;

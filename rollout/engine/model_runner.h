@@ -1,6 +1,7 @@
 #ifndef FRESHET_ROLLOUT_ENGINE_MODEL_RUNNER_H_
 #define FRESHET_ROLLOUT_ENGINE_MODEL_RUNNER_H_
 
+#include "base/thread_pool.h"
 #include "model/dtype.h"
 #include "rollout/engine/engine_batch.h"
 #include "rollout/engine/inference_engine.h"
@@ -28,6 +29,9 @@ class ModelRunner {
   virtual const float* Run(Lane lane, const EngineBatch& batch) = 0;
 
   virtual KvBlockPool& cache() = 0;
+
+  // Threads of the CPU for what follows a pass.
+  virtual ThreadPool& pool() = 0;
 
   // Where Run spends its time. In kOther after every call.
   PhaseClock& phases() { return phases_; }

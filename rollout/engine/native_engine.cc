@@ -1,6 +1,7 @@
 #include "rollout/engine/native_engine.h"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <iterator>
 #include <string>
@@ -46,7 +47,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(const ModelConfig& confi
   const int64_t cache_blocks = CacheBlocks(config, options);
   if (UsesAten(options)) {
     return std::make_unique<AtenRunner>(config, options.bf16, at::Device(options.device),
-                                        cache_blocks);
+                                        cache_blocks, options.max_sequences, options.threads);
   }
   CpuRunnerOptions runner;
   runner.format = FormatOf(options);
@@ -74,6 +75,14 @@ absl::StatusOr<Dtype> ArenaDtype(const WeightSnapshot& snapshot, int64_t num_ele
   }
   return InvalidArgument("weights of version ", version, ": ", bytes, " bytes, this model has ",
                          4 * num_elements, " in fp32 and ", 2 * num_elements, " in bf16");
+}
+
+bool RowsAreFinite(const float* logits, int64_t rows, int64_t vocab_size, ThreadPool& pool) {
+  std::atomic<bool> finite = true;
+  pool.For(rows, [&](int64_t row, int) {
+    if (!AllFinite(logits + row * vocab_size, vocab_size)) finite = false;
+  });
+  return finite;
 }
 
 }  // namespace
@@ -154,11 +163,12 @@ absl::StatusOr<std::vector<GenerationOutput>> NativeEngine::Poll() {
       const float* logits = runner_->Run(lane, batch);
       runner_->phases().Enter(Phase::kSampling);
       const auto wanted = static_cast<int64_t>(batch.wants.size());
-      if (!AllFinite(logits, wanted * config_.vocab_size)) {
+      if (!RowsAreFinite(logits, wanted, config_.vocab_size, runner_->pool())) {
         return Internal("logits of version ", version(lane).version,
                         " are not finite; has the training diverged?");
       }
-      std::vector<GenerationOutput> outputs = scheduler_.Accept(lane, batch, logits, version(lane));
+      std::vector<GenerationOutput> outputs =
+          scheduler_.Accept(lane, batch, logits, version(lane), runner_->pool());
       runner_->phases().Enter(Phase::kOther);
       finished.insert(finished.end(), std::make_move_iterator(outputs.begin()),
                       std::make_move_iterator(outputs.end()));

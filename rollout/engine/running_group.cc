@@ -64,14 +64,18 @@ void StartDrafting(RunningGroup& group) {
   }
 }
 
-GeneratedToken SampleNext(const GenerationRequest& request, RunningSample& sample,
-                          const float* logits, int64_t vocab_size, PolicyVersion policy) {
-  Response& response = sample.response;
-  const SamplingParams& sampling = request.sampling;
+SampledToken DrawNext(const GenerationRequest& request, const RunningSample& sample,
+                      const float* logits, int64_t vocab_size) {
   const uint64_t bits =
       RandomBits(request.seed, static_cast<uint64_t>(request.ordinal),
-                 static_cast<uint64_t>(sample.index), response.response_ids.size());
-  SampledToken token = SampleToken(logits, vocab_size, sampling, sample.counts, ToUniform(bits));
+                 static_cast<uint64_t>(sample.index), sample.response.response_ids.size());
+  return SampleToken(logits, vocab_size, request.sampling, sample.counts, ToUniform(bits));
+}
+
+GeneratedToken Append(const GenerationRequest& request, RunningSample& sample, SampledToken token,
+                      PolicyVersion policy) {
+  Response& response = sample.response;
+  const SamplingParams& sampling = request.sampling;
   if (sampling.AdjustsLogits()) sample.counts.Add(token.id);
   // Earlier tokens were sampled from the model's distribution, or are observations.
   if (response.sampling_logprobs.empty() && sampling.ChangesDistribution()) {

@@ -64,10 +64,12 @@ void StartSampling(const GenerationRequest& request, RunningSample& sample);
 // Prepares drafts of all samples.
 void StartDrafting(RunningGroup& group);
 
-// Samples the next token from `logits` [vocab_size] and appends it to the response, stamped with
-// `policy`.
-GeneratedToken SampleNext(const GenerationRequest& request, RunningSample& sample,
-                          const float* logits, int64_t vocab_size, PolicyVersion policy);
+// The next token of the sample, drawn from `logits` [vocab_size]. Pure.
+SampledToken DrawNext(const GenerationRequest& request, const RunningSample& sample,
+                      const float* logits, int64_t vocab_size);
+// Appends `token` to the response, stamped with `policy`.
+GeneratedToken Append(const GenerationRequest& request, RunningSample& sample, SampledToken token,
+                      PolicyVersion policy);
 
 }  // namespace freshet
 

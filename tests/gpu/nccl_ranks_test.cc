@@ -163,7 +163,6 @@ TEST_F(NcclRanksTest, ARankThatHangsIsAnErrorAtTheDeadline) {
   });
 }
 
-// NOLINTNEXTLINE(cert-err58-cpp): GoogleTest's macro
 TEST_F(NcclRanksTest, BroadcastOfHostMemoryInGigabytesPerSecond) {
   ForEachRank([](Communicator& rank) -> std::string {
     constexpr size_t kBytes = size_t{830} << 20;

@@ -15,6 +15,9 @@ inline std::string TestDeviceName() {
   return name == nullptr ? "cpu" : name;
 }
 inline bool TestsOnCpu() { return TestDeviceName() == "cpu"; }
+// LibTorch looks for a GPU once, when it is first used.
+inline const bool kTestDeviceIsOpen = TestsOnCpu() || OpenDevice(TestDeviceName()).ok();
+
 inline at::Device TestDevice() {
   const auto device = OpenDevice(TestDeviceName());
   EXPECT_TRUE(device.ok()) << device.status();

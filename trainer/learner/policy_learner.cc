@@ -106,6 +106,10 @@ absl::StatusOr<std::unique_ptr<PolicyLearner>> PolicyLearner::Create(PolicyLearn
   }
   try {
     FRESHET_ASSIGN_OR_RETURN(const at::Device device, OpenDevice(options.device));
+    if (!device.is_cpu() && options.deterministic) {
+      at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+      at::globalContext().setDeterministicFillUninitializedMemory(false);
+    }
     std::unique_ptr<PolicyLearner> learner(
         new PolicyLearner(std::make_unique<State>(std::move(options), device, clock)));
     FRESHET_RETURN_IF_ERROR(learner->ResetOptimizer());

@@ -34,9 +34,11 @@ struct PolicyLearnerOptions {
   // On a CPU: computes with up to this many; the result does not depend on it.
   int threads = 1;
   bool activation_checkpointing = false;  // see Transformer::Forward
-  double temperature = 1.0;               // of the rollouts; 0 counts as 1
-  int64_t max_new_tokens = 1;             // constant of the sequence_sum_norm aggregate
-  bool whole_responses = false;           // see MakeTrainingRows
+  // On a GPU: equal batches give equal bits, at a cost. On the CPU they always do.
+  bool deterministic = false;
+  double temperature = 1.0;      // of the rollouts; 0 counts as 1
+  int64_t max_new_tokens = 1;    // constant of the sequence_sum_norm aggregate
+  bool whole_responses = false;  // see MakeTrainingRows
   LearningRateSchedule schedule;
   // Bytes of host memory that the process can still allocate.
   std::function<int64_t()> available_memory = [] { return AvailableMemory(); };

@@ -101,8 +101,9 @@ struct PolicyLearner::State {
 
   Runs Split(const std::vector<PackTree>& trees) const {
     Runs runs;
+    const int64_t most = options.max_tokens_per_microbatch;
     runs.trees = PackByTokens(
-        trees, MicrobatchTokens(trees, options.max_tokens_per_microbatch, layout.num_elements));
+        trees, device.is_cpu() ? MicrobatchTokens(trees, most, layout.num_elements) : most);
     for (const std::vector<size_t>& run : runs.trees) {
       int64_t& tokens = runs.tokens.emplace_back();
       for (const size_t tree : run) tokens += PackedTokens(trees[tree]);

@@ -35,6 +35,7 @@ PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const Mode
   PolicyLearnerOptions options;
   options.model = model;
   options.device = DeviceOfTrainer(spec);
+  options.deterministic = spec.staleness().max() == 0;
   options.bf16 = spec.model().dtype() == "bf16";
   options.loss = loss;
   options.minibatches_per_step = spec.trainer().minibatches_per_step();

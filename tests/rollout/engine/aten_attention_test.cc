@@ -101,14 +101,16 @@ TEST_P(AtenAttentionTest, EqualsTheKernels) {
   const at::ScalarType type = GetParam() == KvFormat::kBfloat16 ? at::kBFloat16 : at::kFloat;
   const at::Tensor q_NAD =
       at::tensor(q).view({batch_.size(), kHeads, kDim}).to(type).to(at::kFloat).to(device_);
-  AtenAttention attention(batch_, device_);
+  AtenAttention attention(batch_, aten_);
   EXPECT_EQ(attention.slots().size(0), batch_.size());
+  // A GPU's bf16 kernel rounds the weights of the values, too.
+  const double bound = !device_.is_cpu() && type == at::kBFloat16 ? 1e-2 : 1e-5;
   for (int64_t layer = 0; layer < kLayers; ++layer) {
     for (const int64_t window : {0, 1, 7}) {
       SCOPED_TRACE(StrCat("layer ", layer, " window ", window));
       const std::vector<float> ours = Ours(layer, window, q);
-      const at::Tensor aten = attention.Attend(aten_, layer, window, q_NAD).to(at::kCPU);
-      EXPECT_LT((aten.flatten() - at::tensor(ours)).abs().max().item<double>(), 1e-5);
+      const at::Tensor aten = attention.Attend(layer, window, q_NAD).to(at::kCPU);
+      EXPECT_LT((aten.flatten() - at::tensor(ours)).abs().max().item<double>(), bound);
     }
   }
 }

@@ -64,7 +64,8 @@ class EngineSchedulerTest : public testing::Test {
       const int32_t next = text_.empty() ? next_ : text_.at(position + 1);
       logits[row * kVocabulary + static_cast<size_t>(next)] = 5;
     }
-    return scheduler.Accept(lane, batch, logits.data(), {0, version});
+    ThreadPool pool(1);
+    return scheduler.Accept(lane, batch, logits.data(), {0, version}, pool);
   }
   // One turn of the rollout lane.
   std::vector<GenerationOutput> Turn(EngineScheduler& scheduler, int64_t version = 3) const {

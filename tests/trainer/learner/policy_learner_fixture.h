@@ -29,6 +29,7 @@ class PolicyLearnerFixture : public testing::Test {
     options_.model = TinyModel();
     options_.model.initializer_range = 0.15;
     options_.device = TestDeviceName();
+    options_.deterministic = true;
     options_.max_new_tokens = 8;
     options_.schedule.peak = 0.01;
     options_.schedule.total_steps = 100;
