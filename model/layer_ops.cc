@@ -1,6 +1,6 @@
 #include "model/layer_ops.h"
 
-#include "model/cuda/cuda_layer_ops.h"
+#include "model/cuda_layer_ops.h"
 #include "model/kernels/row_ops.h"
 
 namespace freshet {

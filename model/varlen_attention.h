@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/cuda/cuda_layer_ops.h"
+#include "model/cuda_layer_ops.h"
 #include "model/torch.h"
 
 namespace freshet {

@@ -1,8 +1,8 @@
-// One decoding step: see kernels.h. Attention splits the keys of a sequence over several blocks and
+// One decoding step: see interface.h. Attention splits the keys of a sequence over several blocks and
 // merges their results (Flash-Decoding, Dao et al. 2023).
 #include <cuda_runtime.h>
 
-#include "model/cuda/kernels.h"
+#include "model/cuda/interface.h"
 #include "model/cuda/numbers.cuh"
 
 namespace freshet {

@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "model/cuda/kernels.h"
+#include "model/cuda/interface.h"
 #include "model/cuda/numbers.cuh"
 
 namespace freshet {

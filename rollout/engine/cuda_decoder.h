@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/cuda/cuda_kernels.h"
+#include "model/cuda_kernels.h"
 #include "model/model_config.h"
 #include "model/transformer.h"
 #include "rollout/engine/aten_kv_cache.h"
@@ -58,7 +58,7 @@ class CudaDecoder {
   const CudaKernels& kernels_;
   std::map<std::pair<int, int64_t>, Recording> recordings_;
 
-  at::Tensor staged_;  // the inputs of kernels.h, in pinned host memory
+  at::Tensor staged_;  // the inputs of interface.h, in pinned host memory
   at::Tensor inputs_;
   // Of max_rows_ rows, in the type of the matrices unless noted.
   at::Tensor x_;  // the residual stream, fp32

@@ -1,5 +1,5 @@
-#ifndef FRESHET_MODEL_CUDA_KERNELS_H_
-#define FRESHET_MODEL_CUDA_KERNELS_H_
+#ifndef FRESHET_MODEL_CUDA_INTERFACE_H_
+#define FRESHET_MODEL_CUDA_INTERFACE_H_
 
 // The C interface of libfreshet_cuda.so, which is built by nvcc and loaded at run time
 // (cuda_kernels.h). Numbers are fp32 or bf16 (`bf16` is 0 or 1), arithmetic is fp32, and a result
@@ -93,4 +93,4 @@ int freshet_upload(void* to, const void* from, int64_t bytes, void* stream);
 }
 #endif
 
-#endif  // FRESHET_MODEL_CUDA_KERNELS_H_
+#endif  // FRESHET_MODEL_CUDA_INTERFACE_H_

@@ -1,7 +1,7 @@
-#ifndef FRESHET_MODEL_CUDA_CUDA_LAYER_OPS_H_
-#define FRESHET_MODEL_CUDA_CUDA_LAYER_OPS_H_
+#ifndef FRESHET_MODEL_CUDA_LAYER_OPS_H_
+#define FRESHET_MODEL_CUDA_LAYER_OPS_H_
 
-#include "model/cuda/cuda_kernels.h"
+#include "model/cuda_kernels.h"
 #include "model/torch.h"
 
 namespace freshet {
@@ -30,4 +30,4 @@ at::Tensor CudaGatherRows(const at::Tensor& x, const GatheredRows& gathered);
 
 }  // namespace freshet
 
-#endif  // FRESHET_MODEL_CUDA_CUDA_LAYER_OPS_H_
+#endif  // FRESHET_MODEL_CUDA_LAYER_OPS_H_

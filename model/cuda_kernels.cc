@@ -1,4 +1,4 @@
-#include "model/cuda/cuda_kernels.h"
+#include "model/cuda_kernels.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
-#ifndef FRESHET_MODEL_CUDA_CUDA_KERNELS_H_
-#define FRESHET_MODEL_CUDA_CUDA_KERNELS_H_
+#ifndef FRESHET_MODEL_CUDA_KERNELS_H_
+#define FRESHET_MODEL_CUDA_KERNELS_H_
 
-#include "model/cuda/kernels.h"
+#include "model/cuda/interface.h"
 #include "model/torch.h"
 
 namespace freshet {
@@ -38,4 +38,4 @@ void* CurrentCudaStream(at::Device device);
 
 }  // namespace freshet
 
-#endif  // FRESHET_MODEL_CUDA_CUDA_KERNELS_H_
+#endif  // FRESHET_MODEL_CUDA_KERNELS_H_

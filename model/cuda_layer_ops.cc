@@ -1,4 +1,4 @@
-#include "model/cuda/cuda_layer_ops.h"
+#include "model/cuda_layer_ops.h"
 
 #include <vector>
 
