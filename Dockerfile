@@ -61,11 +61,12 @@ WORKDIR /home/freshet
 ENTRYPOINT ["/usr/bin/freshet"]
 CMD ["--help"]
 
-# The programs of compute, not recompiled, plus the libraries that register CUDA's kernels.
+# The programs of compute, not recompiled, plus Freshet's kernels and LibTorch's CUDA libraries.
 FROM build AS build-cuda
 ARG VERSION=0.1.0
 RUN --mount=type=cache,target=/cache --mount=type=secret,id=ca,target=/run/secrets/ca \
     if [ -s /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca CARGO_HTTP_CAINFO=/run/secrets/ca; fi; \
+    ./dev cuda freshet_cuda && \
     python3 images/assemble_root.py compute-cuda /out/compute-cuda --from-root /out/compute --version "${VERSION}"
 
 FROM scratch AS compute-cuda

@@ -44,6 +44,7 @@ OPENED_BY_NAME = ["libcudnn_*.so*", "libnvrtc-builtins.so*", "libnvrtc.so*", "li
 LEFT_OUT = ["nvshmem_bootstrap_*", "nvshmem_transport_*", "libcufile_rdma.so*"]
 # Header-only and static libraries, which no shared library of the tree reveals.
 COMPILED_IN = ["nlohmann-json3-dev", "libcli11-dev", "libboost1.74-dev"]
+KERNELS = "libfreshet_cuda.so"  # opened by name
 # Libraries of the GPU driver, which the node mounts into the container.
 OF_THE_NODE = ["libcuda.so.1", "libnvidia-ml.so.1"]
 CUDA_FOLDERS = ["nvidia/cu13/lib", "nvidia/cudnn/lib", "nvidia/cusparselt/lib", "nvidia/nccl/lib", "nvidia/nvshmem/lib"]
@@ -310,6 +311,10 @@ def assemble_cuda(root, options):
                 if name in found and not os.path.exists(target) and not matches(name, LEFT_OUT):
                     wanted.append(copy_into(root, found[name]))
         wheels = wheel_entries(root, tree)
+    kernels = os.path.join(options.bin, KERNELS)
+    if not os.path.exists(kernels):
+        sys.exit(f"assemble_root: {kernels} is missing: run ./dev cuda")
+    strip_into(root, kernels)
     for path in elf_files(root):
         if "/usr/bin/" in path and "libtorch_cpu.so" in needed_by(path):
             run("patchelf", "--add-needed", "libtorch_cuda.so", path)
