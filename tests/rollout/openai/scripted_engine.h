@@ -47,7 +47,8 @@ class ScriptedEngine final : public InferenceEngine {
       const int64_t last = batch.token_ids[static_cast<size_t>(batch.wants[i].row)];
       logits[i * kVocabulary + static_cast<size_t>((last + 1) % kVocabulary)] = 20;
     }
-    return scheduler_.Accept(Lane::kRollout, batch, logits.data(), policy);
+    ThreadPool pool(1);
+    return scheduler_.Accept(Lane::kRollout, batch, logits.data(), policy, pool);
   }
   bool Idle() const override { return !scheduler_.HasWork(Lane::kRollout); }
   std::vector<GenerationOutput> Cancel(int64_t id) override { return scheduler_.Cancel(id); }
