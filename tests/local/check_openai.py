@@ -298,7 +298,7 @@ class Commands(unittest.TestCase):
         self.assertIn("--kv-cache-bytes", result.stderr)
         result = self.freshet("generate", MODEL, "a", "--device", "gpu")
         self.assertEqual(result.returncode, 3)
-        self.assertIn("device gpu is not cpu, cuda or cuda:N", result.stderr)
+        self.assertIn("device gpu is not auto, cpu, cuda or cuda:N", result.stderr)
 
     def test_what_runs_when_the_drain_is_over_gets_an_error(self):
         process = subprocess.Popen(
