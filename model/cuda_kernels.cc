@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <type_traits>
 
 #include "base/log.h"
 #include "base/str_cat.h"

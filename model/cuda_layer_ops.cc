@@ -1,5 +1,7 @@
 #include "model/cuda_layer_ops.h"
 
+#include <c10/core/DeviceGuard.h>
+
 #include <vector>
 
 namespace freshet {
@@ -15,6 +17,7 @@ class CudaRmsNormFunction : public Function<CudaRmsNormFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const CudaKernels* kernels, const at::Tensor& x,
                             const at::Tensor& weight, double eps, at::ScalarType type) {
+    const c10::DeviceGuard guard(x.device());
     const at::Tensor in = x.contiguous();
     at::Tensor out = at::empty(in.sizes(), in.options().dtype(type));
     at::Tensor inverses = at::empty({in.size(0)}, in.options());
@@ -48,6 +51,7 @@ class CudaRmsNormFunction : public Function<CudaRmsNormFunction> {
 
 at::Tensor Rotate(const CudaKernels& kernels, const at::Tensor& x, const at::Tensor& cos,
                   const at::Tensor& sin, const at::Tensor& positions, bool back) {
+  const c10::DeviceGuard guard(x.device());
   const bool usable = x.stride(2) == 1 && x.stride(1) == x.size(2);
   const at::Tensor in = usable ? x : x.contiguous();
   at::Tensor out = at::empty({x.size(0), x.size(1), x.size(2)}, x.options());
@@ -79,6 +83,7 @@ class CudaSwiGluFunction : public Function<CudaSwiGluFunction> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const CudaKernels* kernels,
                             const at::Tensor& gate_up) {
+    const c10::DeviceGuard guard(gate_up.device());
     const at::Tensor in = gate_up.contiguous();
     at::Tensor out = at::empty({in.size(0), in.size(1) / 2}, in.options());
     kernels->Check(kernels->swiglu(in.const_data_ptr(), out.mutable_data_ptr(), out.size(0),

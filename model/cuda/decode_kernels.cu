@@ -250,7 +250,7 @@ __global__ void Merge(const float* scratch, T* out, int64_t dim, int64_t splits)
     sum += part[i] * scale;
     total += part[dim + 1] * scale;
   }
-  out[head * dim + i] = FromFloat<T>(total > 0 ? sum / total : 0.0F);
+  out[head * dim + i] = FromFloat<T>(total == 0 ? 0.0F : sum / total);
 }
 
 template <typename T, int G, int D>

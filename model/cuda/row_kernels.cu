@@ -256,7 +256,9 @@ int freshet_gather_sum(const void* in, const int32_t* starts, const int32_t* pla
 }
 
 int freshet_graph_begin(void* stream) {
-  return cudaStreamBeginCapture(static_cast<cudaStream_t>(stream), cudaStreamCaptureModeThreadLocal);
+  const cudaError_t error = cudaStreamBeginCapture(static_cast<cudaStream_t>(stream), cudaStreamCaptureModeThreadLocal);
+  if (error != cudaSuccess) (void)cudaGetLastError();  // the next call must not report it
+  return error;
 }
 
 int freshet_graph_end(void* stream, void** graph) {
@@ -267,6 +269,7 @@ int freshet_graph_end(void* stream, void** graph) {
   if (error == cudaSuccess) error = cudaGraphInstantiate(&executable, recorded, 0);
   if (recorded != nullptr) cudaGraphDestroy(recorded);
   if (error == cudaSuccess) *graph = executable;
+  if (error != cudaSuccess) (void)cudaGetLastError();  // the next call must not report it
   return error;
 }
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <exception>
 #include <string>
+#include <utility>
 
 #include "base/log.h"
 #include "base/str_cat.h"
@@ -209,15 +211,13 @@ void CudaDecoder::Enqueue(const TransformerWeights& weights, int64_t rows, void*
   if (bf16_) wide_logits_.narrow(0, 0, rows).copy_(logits_.narrow(0, 0, rows));
 }
 
-at::Tensor CudaDecoder::Run(Lane lane, const TransformerWeights& weights,
-                            const EngineBatch& batch) {
-  const int64_t rows = std::min(RoundUpRows(batch.size()), max_rows_);
-  void* const stream = CurrentCudaStream(inputs_.device());
-  Upload(batch, rows, stream);
-  Recording& recording = recordings_[{static_cast<int>(lane), rows}];
-  if (recording.graph == nullptr && recording.warmed_up && !recording.failed) {
-    kernels_.Check(kernels_.graph_begin(stream), "begin of a graph");
-    std::string error;
+void CudaDecoder::Record(Recording& recording, const TransformerWeights& weights, int64_t rows,
+                         void* stream) {
+  std::string error;
+  const int begun = kernels_.graph_begin(stream);
+  if (begun != 0) {
+    error = kernels_.error_text(begun);
+  } else {
     try {
       Enqueue(weights, rows, stream);
     } catch (const std::exception& thrown) {
@@ -225,11 +225,22 @@ at::Tensor CudaDecoder::Run(Lane lane, const TransformerWeights& weights,
     }
     const int ended = kernels_.graph_end(stream, &recording.graph);
     if (error.empty() && ended != 0) error = kernels_.error_text(ended);
-    if (!error.empty()) {
-      recording.failed = true;
-      FRESHET_LOG(Warning) << "event=cuda_graph_failed rows=" << rows
-                           << " reason=" << LogQuoted(error);
-    }
+  }
+  if (error.empty()) return;
+  // It may lack operations.
+  if (recording.graph != nullptr) kernels_.graph_destroy(std::exchange(recording.graph, nullptr));
+  recording.failed = true;
+  FRESHET_LOG(Warning) << "event=cuda_graph_failed rows=" << rows << " reason=" << LogQuoted(error);
+}
+
+at::Tensor CudaDecoder::Run(Lane lane, const TransformerWeights& weights,
+                            const EngineBatch& batch) {
+  const int64_t rows = std::min(RoundUpRows(batch.size()), max_rows_);
+  void* const stream = CurrentCudaStream(inputs_.device());
+  Upload(batch, rows, stream);
+  Recording& recording = recordings_[{static_cast<int>(lane), rows}];
+  if (recording.graph == nullptr && recording.warmed_up && !recording.failed) {
+    Record(recording, weights, rows, stream);
   }
   if (recording.graph != nullptr) {
     kernels_.Check(kernels_.graph_launch(recording.graph, stream), "launch of a graph");

@@ -51,6 +51,9 @@ class CudaDecoder {
     void* graph = nullptr;
   };
 
+  // Leaves the recording without a graph, and marks it, if that fails.
+  void Record(Recording& recording, const TransformerWeights& weights, int64_t rows, void* stream);
+
   const Transformer& model_;
   const bool bf16_;
   const int64_t max_rows_;

@@ -27,6 +27,8 @@ TESTS = {
     "native_engine_test": "*AtenAttention*",
 }
 SECONDS = 600  # of one program
+# Log events of programs that compute with less than they could.
+NOT_USED = ["cuda_kernels_not_used", "cuda_graph_failed", "gpu_not_used"]
 
 
 class Runner:
@@ -36,6 +38,7 @@ class Runner:
         self.rows, self.failed, self.passed = [], 0, 0
         self.environment = {**os.environ, "FRESHET_TEST_DEVICE": options.device}
         self.peaks = {}
+        self.not_used = set()
 
     def program(self, name):
         for path in sorted(self.folder.rglob(name)):
@@ -44,8 +47,12 @@ class Runner:
         sys.exit(f"gpu_test: no program {name} in {self.folder}: run ./dev cuda")
 
     def run(self, *command):
-        return subprocess.run(list(map(str, command)), env=self.environment, capture_output=True, text=True,
-                              timeout=SECONDS)
+        result = subprocess.run(list(map(str, command)), env=self.environment, capture_output=True, text=True,
+                                timeout=SECONDS)
+        for event in NOT_USED:
+            if event in result.stdout + result.stderr:
+                self.not_used.add(event)
+        return result
 
     def row(self, name, value, remark, good=True):
         self.rows.append({"name": name, "value": value, "remark": remark, "passed": good})
@@ -175,6 +182,9 @@ def main():
                 runner.train(model, 32768)
     if not options.quick:
         runner.learn()
+    if options.device == "cuda":
+        runner.row("kernels and graphs", "used" if not runner.not_used else "not used",
+                   ", ".join(sorted(runner.not_used)), not runner.not_used)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as out:
             json.dump({"device": options.device, "rows": runner.rows}, out, indent=1)

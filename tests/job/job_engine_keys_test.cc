@@ -58,12 +58,21 @@ TEST(EngineKeys, SamplingThatChangesTheDistributionIsRefused) {
 }
 
 TEST(EngineKeys, KeysOfTheNativeEngineAreRefused) {
-  for (const char* key :
-       {"threads: 2", "kv_cache_bytes: 1000000", "quantization: int8", "speculative_tokens: 4"}) {
+  for (const char* key : {"threads: 2", "kv_cache_bytes: 1000000", "quantization: int8",
+                          "speculative_tokens: 4", "device: cuda"}) {
     EXPECT_THAT(With("sglang", StrCat(", ", key)),
                 ElementsAre(HasSubstr("applies only with rollout.engine native; set it at the "
                                       "sglang server instead")));
   }
+}
+
+TEST(EngineKeys, WhatAGpuCannotDoIsRefused) {
+  EXPECT_THAT(
+      With("native", ", device: cuda, quantization: int8"),
+      ElementsAre(HasSubstr("rollout.quantization: must be none with rollout.device cuda")));
+  EXPECT_THAT(With("native", ", device: cuda"), IsEmpty());
+  EXPECT_THAT(ErrorLines(MinimalJobWith(7, "trainer: {steps: 1, device: cuda, ranks: 2}")),
+              ElementsAre(HasSubstr("trainer.ranks: must be 1 with trainer.device cuda, got 2")));
 }
 
 TEST(EngineKeys, HeadsThatServersHaveNoKernelForAreRefused) {
