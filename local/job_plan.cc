@@ -139,9 +139,9 @@ JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hard
   const int64_t version = PublishedBytes(learner);
   const int64_t received = version * (spec.has_eval() ? 3 : 2);
   JobPlan plan;
-  MemoryPlan ranks = learns;
+  MemoryPlan ranks = With(program, learns);
   AddRanks(spec.trainer().ranks(), ranks);
-  plan.trainer = {"trainer", With(program, ranks), SnapshotBytes(learner)};
+  plan.trainer = {"trainer", ranks, SnapshotBytes(learner)};
   plan.rollout = {"rollout",
                   With(With(program, {{"received versions", received, Place::kHost}}), generates)};
   plan.local = {"local", {}, plan.trainer.checkpoint_copy_bytes};
@@ -151,7 +151,6 @@ JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hard
       (there ? plan.local_gpu : plan.local.memory).push_back(item);
     }
   };
-  add(program, false);
   add(ranks, local.trainer);
   add(generates, local.rollout);
   if (spec.has_eval()) plan.local.memory.push_back({"evaluated version", version, Place::kHost});

@@ -46,7 +46,7 @@ absl::Status CheckTrainerMemory(const job::v1::JobSpec& spec, const PolicyLearne
       return there;
     });
     FRESHET_RETURN_IF_ERROR(WarnOrFail(
-        CheckMemory(StrCat("the trainer's GPU ", gpu->device), on_gpu, gpu->free_bytes)));
+        CheckMemory(StrCat("the trainer's GPU ", gpu->device), on_gpu, gpu->total_bytes)));
   }
   host.push_back(ProgramMemory());
   AddRanks(spec.trainer().ranks(), host);

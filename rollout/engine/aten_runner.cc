@@ -66,6 +66,7 @@ void AtenRunner::LoadWeights(Lane lane, const WeightBytes& arena, Dtype dtype) {
   const at::ScalarType type = bf16_ ? at::kBFloat16 : at::kFloat;
   if (device_.is_cpu()) {
     weights = {};  // there may be no room for both
+    flat.reset();
     flat = host.to(type);
   } else {
     if (!flat.defined())

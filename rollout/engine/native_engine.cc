@@ -160,6 +160,7 @@ absl::StatusOr<std::vector<GenerationOutput>> NativeEngine::Poll() {
       if (paused_ && lane == Lane::kRollout) continue;
       const EngineBatch batch = scheduler_.Fill(lane);
       if (batch.size() == 0) continue;
+      if (!HasWeights(lane)) return Internal("the lane has no weights: the last ones did not load");
       const float* logits = runner_->Run(lane, batch);
       runner_->phases().Enter(Phase::kSampling);
       const auto wanted = static_cast<int64_t>(batch.wants.size());

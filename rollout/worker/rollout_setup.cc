@@ -79,6 +79,7 @@ NativeEngineOptions MakeEngineOptions(const job::v1::JobSpec& spec, const Contai
   if (spec.rollout().has_device()) options.device = spec.rollout().device();
   options.bf16 = spec.model().dtype() == "bf16";
   options.int8_weights = spec.rollout().quantization() == "int8";
+  if (options.int8_weights && options.device == "auto") options.device = "cpu";
   options.speculative_tokens = spec.rollout().speculative_tokens();
   const int64_t cpus =
       std::min<int64_t>(kMostThreads, static_cast<int64_t>(limits.cpus.value_or(1)));

@@ -105,7 +105,10 @@ MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& ba
   const int64_t head = kFloat * model.vocab_size * model.hidden_size;
   plan.push_back({"logits", threads * HeadChunkBytes(/*on_cpu=*/!on_gpu) + 2 * head});
   plan.push_back({kPublishedVersions, 2 * published, Place::kHost});
-  if (on_gpu) plan.push_back({"weights in host memory", published, Place::kHost});
+  if (on_gpu) {
+    plan.push_back({"weights in host memory", published, Place::kHost});
+    plan.push_back({"checkpoint copy", SnapshotBytes(options), Place::kHost});
+  }
   return plan;
 }
 

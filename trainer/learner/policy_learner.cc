@@ -106,8 +106,8 @@ absl::StatusOr<std::unique_ptr<PolicyLearner>> PolicyLearner::Create(PolicyLearn
   }
   try {
     FRESHET_ASSIGN_OR_RETURN(const at::Device device, OpenDevice(options.device));
-    if (!device.is_cpu() && options.deterministic) {
-      at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+    if (!device.is_cpu()) {
+      at::globalContext().setDeterministicAlgorithms(options.deterministic, /*warn_only=*/false);
       at::globalContext().setDeterministicFillUninitializedMemory(false);
     }
     std::unique_ptr<PolicyLearner> learner(
