@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "absl/strings/str_format.h"
+#include "base/log.h"
 #include "base/str_cat.h"
 
 namespace freshet {
@@ -59,6 +60,21 @@ MemoryCheck CheckMemory(const std::string& process, const MemoryPlan& plan, int6
     check.warning = Shortage(process + " may need up to", plan, limit);
   }
   return check;
+}
+
+absl::Status WarnOrFail(const MemoryCheck& check) {
+  if (!check.warning.empty()) {
+    FRESHET_LOG(Warning) << "event=memory_may_not_suffice reason=" << LogQuoted(check.warning);
+  }
+  return check.status;
+}
+
+GpuMemoryPlan DivideByPlace(const MemoryPlan& plan) {
+  GpuMemoryPlan divided;
+  for (const MemoryItem& item : plan) {
+    (item.place == MemoryItem::Place::kHost ? divided.host : divided.gpu).push_back(item);
+  }
+  return divided;
 }
 
 }  // namespace freshet

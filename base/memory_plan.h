@@ -39,6 +39,15 @@ struct MemoryCheck {
 // `process`: such as "the trainer". Pure.
 MemoryCheck CheckMemory(const std::string& process, const MemoryPlan& plan, int64_t limit);
 
+// Logs the warning and returns the status.
+absl::Status WarnOrFail(const MemoryCheck& check);
+
+// The items of a process that computes on a GPU, by the memory that they are in. Pure.
+struct GpuMemoryPlan {
+  MemoryPlan gpu, host;
+};
+GpuMemoryPlan DivideByPlace(const MemoryPlan& plan);
+
 }  // namespace freshet
 
 #endif  // FRESHET_BASE_MEMORY_PLAN_H_

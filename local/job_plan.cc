@@ -146,10 +146,9 @@ JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hard
                   With(With(program, {{"received versions", received, Place::kHost}}), generates)};
   plan.local = {"local", {}, plan.trainer.checkpoint_copy_bytes};
   const auto add = [&](const MemoryPlan& part, bool on_gpu) {
-    for (const MemoryItem& item : part) {
-      const bool there = on_gpu && item.place != Place::kHost;
-      (there ? plan.local_gpu : plan.local.memory).push_back(item);
-    }
+    const GpuMemoryPlan divided = on_gpu ? DivideByPlace(part) : GpuMemoryPlan{{}, part};
+    plan.local_gpu = With(std::move(plan.local_gpu), divided.gpu);
+    plan.local.memory = With(std::move(plan.local.memory), divided.host);
   };
   add(ranks, local.trainer);
   add(generates, local.rollout);

@@ -129,13 +129,6 @@ absl::StatusOr<int> Execute(const LocalCommand& command, const JobSetup& setup,
                                                                         : kExitJobFailed;
 }
 
-absl::Status WarnOrFail(const MemoryCheck& memory) {
-  if (!memory.warning.empty()) {
-    FRESHET_LOG(Warning) << "event=memory_may_not_suffice reason=" << LogQuoted(memory.warning);
-  }
-  return memory.status;
-}
-
 // Whether this machine, and its GPU if the job uses one, has the memory.
 absl::Status CheckMemoryOfJob(const JobSetup& setup, const ContainerLimits& limits) {
   const auto learner = MakeLearnerOptions(setup.spec, setup.model.config, setup.loss);

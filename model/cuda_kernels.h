@@ -8,9 +8,9 @@ namespace freshet {
 
 // The functions of libfreshet_cuda.so.
 struct CudaKernels {
-  // Null where the library is not beside the program or on LD_LIBRARY_PATH, or has another version;
-  // the reason is logged once. ATen then computes the same. Call it where a GPU is in use.
-  // Thread-safe.
+  // Null where the library is not beside the program, in its RPATH or on LD_LIBRARY_PATH, or has
+  // another version; the reason is logged once. ATen then computes the same. Call it where a GPU is
+  // in use. Thread-safe.
   static const CudaKernels* Get();
   // Throws c10::Error, naming `what`, if `error` is one.
   void Check(int error, const char* what) const;

@@ -18,14 +18,15 @@ at::Tensor CudaRope(const CudaKernels& kernels, const at::Tensor& x, const at::T
 // gate_up fp32 or bf16 [N, 2F]; returns the same type.
 at::Tensor CudaSwiGlu(const CudaKernels& kernels, const at::Tensor& gate_up);
 
-// Rows of x, which occur as often as they are named. The gradient of a row is the sum of those of
-// its copies, in fp32 and always in the same order.
+// Which row of x each row of a result copies; a row may be copied several times. Its gradient is
+// the sum of those of its copies, in fp32 and always in the same order.
 struct GatheredRows {
   at::Tensor rows;    // int64 [copies]
   at::Tensor starts;  // int32 [rows of x + 1]: the copies of row r are places[starts[r]] and so on
   at::Tensor places;  // int32 [copies]
 };
-// x fp32 or bf16 [starts.size(0) - 1, ...].
+// x fp32 or bf16 [starts.size(0) - 1, ...]; returns [copies, ...]. CudaKernels::Get() must not be
+// null.
 at::Tensor CudaGatherRows(const at::Tensor& x, const GatheredRows& gathered);
 
 }  // namespace freshet

@@ -19,8 +19,8 @@ constexpr int64_t PadRows(int64_t rows) { return (rows + kMinRows - 1) / kMinRow
 // and rounded once if the weight is bf16. token_ids int64.
 at::Tensor Embed(const at::Tensor& weight_VH, const at::Tensor& token_ids_N);
 
-// x / rms(x) * weight over the last dimension. x [N, H], weight [H]. On a GPU the result may have
-// `type`, that of the matrix that it is multiplied with.
+// x / rms(x) * weight over the last dimension. x [N, H], weight [H]. Returns fp32, or with
+// Freshet's CUDA kernels `type`: that of the matrix that it is multiplied with.
 at::Tensor RmsNorm(const at::Tensor& x_NH, const at::Tensor& weight_H, double eps,
                    at::ScalarType type = at::kFloat);
 

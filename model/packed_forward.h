@@ -7,12 +7,12 @@
 
 namespace freshet {
 
-// Differentiable forward of a packed batch on the device of `weights`, which is the model's, with
-// gradients for all of them that require one.
+// Differentiable forward of a packed batch, with gradients for the weights that require them.
+// Weights and model are on one device.
 // Logits are divided by `temperature` (> 0), so that log-probs match an engine that sampled at that
-// temperature. Entropy::kNone leaves entropies_M undefined. On the CPU bitwise deterministic for a
-// fixed thread count. The targets of the result have the batch's order. `recompute`: see
-// Transformer; the model must outlive the backward pass.
+// temperature. Entropy::kNone leaves entropies_M undefined. Bitwise deterministic for a fixed
+// thread count, on a GPU only in LibTorch's deterministic mode. The targets of the result have the
+// batch's order. `recompute`: see Transformer; the model must outlive the backward pass.
 TargetLogprobs PackedForward(const Transformer& model, const TransformerWeights& weights,
                              const PackedBatch& batch, double temperature, Entropy entropy,
                              bool recompute = false);

@@ -23,7 +23,8 @@ at::Tensor Product(const at::Tensor& x, const at::Tensor& matrix) {
   return at::linear(x.to(matrix.scalar_type()), matrix);
 }
 
-// fp32, or the matrix's type on a GPU without bias: a pass less. `bias` may be undefined.
+// fp32, or on a GPU without bias the matrix's type, which saves a conversion. `bias` may be
+// undefined.
 at::Tensor Multiply(const at::Tensor& x, const at::Tensor& matrix, const at::Tensor& bias = {}) {
   const at::Tensor product = Product(x, matrix);
   if (bias.defined()) return product + bias;  // fp32

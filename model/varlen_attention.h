@@ -17,7 +17,8 @@ struct VarlenSequence {
 
 // Causal attention of sequences of different lengths with ATen's fused CUDA kernels:
 // FlashAttention-2 (arXiv:2307.08691) in bf16, or the memory-efficient kernel (arXiv:2112.05682) in
-// fp32. Nothing of the size queries x keys is stored.
+// fp32. Nothing of the size queries x keys is stored; the keys and values of every sequence are
+// copied, in fp32 for every query head, and kept for the backward pass.
 class VarlenAttention {
  public:
   // Queries are in the order of the sequences, keys are among `rows` rows. `type`: kBFloat16 or

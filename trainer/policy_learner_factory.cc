@@ -3,7 +3,8 @@
 #include <optional>
 #include <utility>
 
-#include "base/log.h"
+#include "base/container_limits.h"
+#include "base/memory_plan.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "job/loss_setup.h"
@@ -23,35 +24,26 @@ int Processors(const ContainerLimits& limits) {
   return limits.cpus.has_value() ? UsableProcessors(limits) : 1;
 }
 
-absl::Status WarnOrFail(const MemoryCheck& check) {
-  if (!check.warning.empty()) {
-    FRESHET_LOG(Warning) << "event=memory_may_not_suffice reason=" << LogQuoted(check.warning);
-  }
-  return check.status;
-}
-
-}  // namespace
-
-absl::Status CheckTrainerMemory(const job::v1::JobSpec& spec, const PolicyLearnerOptions& learner,
-                                int64_t longest_prompt, const ContainerLimits& limits) {
+// Whether this machine, and the GPU if the learner computes on one, has the memory for the job's
+// trainer. INVALID_ARGUMENT: not even for what is certain; otherwise a shortage is logged. Errors
+// of FindGpu.
+absl::Status CheckTrainerMemory(const job::v1::JobSpec& spec, PolicyLearnerOptions learner,
+                                const ContainerLimits& limits) {
   FRESHET_ASSIGN_OR_RETURN(const std::optional<Gpu> gpu, FindGpu(learner.device));
-  PolicyLearnerOptions options = learner;
-  options.device = gpu.has_value() ? gpu->device : "cpu";
-  MemoryPlan host = PlanLearner(options, LargestBatch(spec, longest_prompt));
+  learner.device = gpu.has_value() ? gpu->device : "cpu";
+  MemoryPlan host = PlanLearner(learner, LargestBatch(spec, /*longest_prompt=*/1));
   if (gpu.has_value()) {
-    MemoryPlan on_gpu;
-    std::erase_if(host, [&](const MemoryItem& item) {
-      const bool there = item.place != MemoryItem::Place::kHost;
-      if (there) on_gpu.push_back(item);
-      return there;
-    });
+    GpuMemoryPlan divided = DivideByPlace(host);
     FRESHET_RETURN_IF_ERROR(WarnOrFail(
-        CheckMemory(StrCat("the trainer's GPU ", gpu->device), on_gpu, gpu->total_bytes)));
+        CheckMemory(StrCat("the trainer's GPU ", gpu->device), divided.gpu, gpu->total_bytes)));
+    host = std::move(divided.host);
   }
   host.push_back(ProgramMemory());
   AddRanks(spec.trainer().ranks(), host);
   return WarnOrFail(CheckMemory("the trainer", host, UsableMemory(limits)));
 }
+
+}  // namespace
 
 absl::StatusOr<LossSpec> LossOfJob(const job::v1::JobSpec& spec) {
   auto loss = ResolveJobLoss(spec);
@@ -85,9 +77,8 @@ absl::StatusOr<ModelBundle> PolicyLearnerFactory::Describe(const job::v1::JobSpe
   FRESHET_ASSIGN_OR_RETURN(const ModelSetup model, OpenModel(spec, roots));
   const ContainerLimits limits = ReadContainerLimits();
   FRESHET_ASSIGN_OR_RETURN(const LossSpec loss, LossOfJob(spec));
-  FRESHET_RETURN_IF_ERROR(
-      CheckTrainerMemory(spec, MakeLearnerOptions(spec, model.config, loss, Processors(limits)),
-                         /*longest_prompt=*/1, limits));
+  FRESHET_RETURN_IF_ERROR(CheckTrainerMemory(
+      spec, MakeLearnerOptions(spec, model.config, loss, Processors(limits)), limits));
   return MakeModelBundle(spec, model);
 }
 

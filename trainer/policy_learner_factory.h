@@ -2,7 +2,6 @@
 #define FRESHET_TRAINER_POLICY_LEARNER_FACTORY_H_
 
 #include "base/clock.h"
-#include "base/container_limits.h"
 #include "job/loss_spec.h"
 #include "trainer/learner/policy_learner.h"
 #include "trainer/service/learner_factory.h"
@@ -14,12 +13,6 @@ namespace freshet {
 // CANCELLED if `start.progress` stopped the warm-up.
 absl::Status LoadWeights(const LearnerStart& start, const ModelSetup& model, bool needs_reference,
                          PolicyLearner& learner);
-
-// Whether this machine, and the GPU if the learner computes on one, has the memory for the job's
-// trainer. INVALID_ARGUMENT: not even for what is certain; otherwise a shortage is logged. Errors
-// of FindGpu.
-absl::Status CheckTrainerMemory(const job::v1::JobSpec& spec, const PolicyLearnerOptions& learner,
-                                int64_t longest_prompt, const ContainerLimits& limits);
 
 // The loss of a resolved job. INVALID_ARGUMENT: contradictory keys.
 absl::StatusOr<LossSpec> LossOfJob(const job::v1::JobSpec& spec);

@@ -13,8 +13,8 @@ namespace freshet {
 // cache, by precision, and a read of memory.
 nlohmann::json MeasureCeilings(int threads);
 
-// Those of a GPU with ATen: a bf16 product of large matrices in FLOP/s, and a copy in bytes read
-// and written per second. Also of the CPU, with smaller ones.
+// Peak rates of a device with ATen: FLOP/s of a bf16 matrix product, and bytes read and written per
+// second by a copy.
 nlohmann::json MeasureDeviceCeilings(const std::string& device);
 
 // GFLOP/s of every set of product kernels that this CPU has, on one thread, and which set is

@@ -10,7 +10,6 @@ namespace {
 
 constexpr int kThreads = 128;  // of an attention block
 constexpr int kTile = kThreads;  // keys that a block computes at once, one per thread
-constexpr int kMostDim = 256;
 
 // The parts of `inputs`.
 struct Inputs {
@@ -316,7 +315,7 @@ int freshet_decode_rope(const struct freshet_decode_shape* shape, const int32_t*
                         const float* k_norm, const float* cos, const float* sin, void* q,
                         void* keys, void* values, void* stream) {
   if (shape->rows == 0) return cudaSuccess;
-  if (shape->dim % 2 != 0 || shape->dim > freshet::kMostDim) return cudaErrorInvalidValue;
+  if (shape->dim % 2 != 0 || shape->dim > FRESHET_DECODE_DIM_MOST) return cudaErrorInvalidValue;
   return WithType(shape->bf16, [&]<typename T>(T*) {
     const freshet::RopeArguments arguments = {bias,         q_norm,          k_norm,
                                               cos,          sin,             shape->heads,

@@ -14,8 +14,8 @@
 namespace freshet {
 
 // Computes with ATen on a CPU or GPU, with the trainer's Transformer: the reference for other
-// runners. The last bits of a row may depend on the batch. On a GPU it has a stream of its own, and
-// decoding steps are those of CudaDecoder where that is possible.
+// runners. The last bits of a row may depend on the batch. On a GPU it has its own stream, and
+// CudaDecoder computes decoding steps where it can.
 class AtenRunner final : public ModelRunner {
  public:
   // With `bf16`, weights are as those of WidenVectors, and the cache is bf16. Throws c10::Error.

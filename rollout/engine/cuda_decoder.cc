@@ -13,9 +13,6 @@ namespace freshet {
 namespace {
 
 constexpr int64_t kMostRows = 512;
-constexpr int64_t kMostQueriesPerKeyHead = 8;
-constexpr int64_t kLeastDim = 8;
-constexpr int64_t kMostDim = 256;
 // Enough for the multiprocessors of a GPU.
 constexpr int64_t kWantedBlocks = 264;
 constexpr int64_t kMostSplits = 16;
@@ -35,11 +32,12 @@ int64_t Splits(int64_t rows, int64_t kv_heads) {
 // Why the kernels cannot compute the model, or "".
 std::string Unsupported(const ModelConfig& config) {
   const int64_t dim = config.head_dim;
-  if (dim < kLeastDim || dim > kMostDim || !std::has_single_bit(static_cast<uint64_t>(dim))) {
+  if (dim < FRESHET_DECODE_DIM_LEAST || dim > FRESHET_DECODE_DIM_MOST ||
+      !std::has_single_bit(static_cast<uint64_t>(dim))) {
     return StrCat("head_dim ", dim);
   }
   const int64_t queries = config.num_attention_heads / config.num_key_value_heads;
-  if (queries > kMostQueriesPerKeyHead) return StrCat(queries, " query heads per key head");
+  if (queries > FRESHET_DECODE_QUERIES_MOST) return StrCat(queries, " query heads per key head");
   const ParameterLayout layout = MakeParameterLayout(config);
   for (const ParameterLayout::Layer& layer : layout.layers) {
     if (!layer.router.shape.empty()) return "a mixture of experts";

@@ -17,9 +17,9 @@
 namespace freshet {
 
 // Decoding steps on a GPU: batches of one token per sequence, with Freshet's CUDA kernels between
-// the matrix products of cuBLAS. The operations of a step are recorded once in a CUDA graph for
-// each size of batch, sizes being rounded up, and then started as one. Not thread-safe; all calls
-// with the same current stream, which is not the default one.
+// the matrix products of cuBLAS. Batches are padded to a few sizes; for each, the operations of a
+// step are recorded in a CUDA graph, which later steps launch. Not thread-safe; all calls with the
+// same current stream, which is not the default one.
 class CudaDecoder {
  public:
   // Null if the kernels are missing or cannot compute this model; AtenRunner then does.
@@ -29,7 +29,7 @@ class CudaDecoder {
   CudaDecoder(const CudaDecoder&) = delete;
   CudaDecoder& operator=(const CudaDecoder&) = delete;
 
-  // Whether every sequence of the batch has one token, and there are not too many.
+  // Whether every sequence of the batch has one token, and there are no more than can be recorded.
   bool Accepts(const EngineBatch& batch) const;
 
   // Writes keys and values to the cache and returns the logits of all rows, fp32 [rows, V], valid

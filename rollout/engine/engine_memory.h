@@ -15,8 +15,8 @@ int64_t CacheBlocks(const ModelConfig& config, const NativeEngineOptions& option
 // Bytes of the weights as the CPU's kernels take them. Pure.
 int64_t PackedWeightBytes(const ModelConfig& config, const NativeEngineOptions& options);
 
-// What a NativeEngine on the CPU needs for `running` samples. `evaluates`: it also has the weights
-// of an evaluation. Pure.
+// What a NativeEngine needs, on a GPU without the buffers of CudaDecoder, for `running` samples.
+// `evaluates`: it also has the weights of an evaluation. Pure.
 MemoryPlan PlanEngine(const ModelConfig& config, const NativeEngineOptions& options,
                       int64_t running, bool evaluates);
 

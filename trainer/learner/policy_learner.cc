@@ -236,16 +236,15 @@ absl::StatusOr<std::vector<std::vector<float>>> PolicyLearner::Score(
 }
 
 std::string_view PolicyLearner::Arena() const {
+  at::Tensor host = state_->arena();
   if (!state_->device.is_cpu()) {
-    const at::Tensor& arena = state_->arena();
-    at::Tensor& host = state_->published;
-    if (!host.defined()) {
-      host = at::empty(arena.sizes(), arena.options().device(at::kCPU).pinned_memory(true));
+    at::Tensor& copy = state_->published;
+    if (!copy.defined()) {
+      copy = at::empty(host.sizes(), host.options().device(at::kCPU).pinned_memory(true));
     }
-    host.copy_(arena);
+    host = copy.copy_(host);
   }
-  const at::Tensor& arena = state_->device.is_cpu() ? state_->arena() : state_->published;
-  return {static_cast<const char*>(arena.const_data_ptr()), arena.nbytes()};
+  return {static_cast<const char*>(host.const_data_ptr()), host.nbytes()};
 }
 
 absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() const {
