@@ -27,10 +27,8 @@ void TakeEvaluation(const EvalMetrics& eval, JobRecord& record) {
   if (IsFirstEvalSet(record.spec(), eval.eval_name)) record.set_eval_accuracy(eval.eval_accuracy);
 }
 
-// Applies the event's row of metrics, if any, to the record's progress.
-void TakeMetrics(const StoredEvent& stored, JobRecord& record) {
-  job::v1::Event event;
-  if (!event.ParseFromString(stored.value) || event.metrics_json().empty()) return;
+// Applies a row of metrics to the record's progress.
+void TakeMetrics(const job::v1::Event& event, JobRecord& record) {
   const absl::StatusOr<MetricsRow> row = ParseMetricsRow(event.metrics_json());
   if (!row.ok()) return;
   if (const auto* step = std::get_if<StepMetrics>(&*row)) {
@@ -110,6 +108,7 @@ absl::Status JobDriver::LookAtStore() {
 
 absl::Status JobDriver::ReadProgress(JobRecord& record, bool save) {
   JobRecord read = record;
+  std::vector<cluster::v1::KeyedEvent> notices;
   while (true) {
     absl::StatusOr<EventPage> page = context_.events.Read(EventStream(id_), read.metrics_cursor(),
                                                           kEventsPerRead, absl::ZeroDuration());
@@ -118,7 +117,15 @@ absl::Status JobDriver::ReadProgress(JobRecord& record, bool save) {
       break;
     }
     FRESHET_RETURN_IF_ERROR(page.status());
-    for (const StoredEvent& event : page->events) TakeMetrics(event, read);
+    for (const StoredEvent& stored : page->events) {
+      job::v1::Event event;
+      if (!event.ParseFromString(stored.value)) continue;
+      if (event.has_metrics_json()) TakeMetrics(event, read);
+      if (!event.has_notice()) continue;
+      event.set_cursor(StrCat(stored.cursor));
+      notices.emplace_back().set_key(stored.key);
+      *notices.back().mutable_event() = std::move(event);
+    }
     if (!page->events.empty()) read.set_metrics_cursor(page->events.back().cursor);
     if (static_cast<int64_t>(page->events.size()) < kEventsPerRead) break;
   }
@@ -129,6 +136,9 @@ absl::Status JobDriver::ReadProgress(JobRecord& record, bool save) {
     saved_ = now;
     FRESHET_ASSIGN_OR_RETURN(record, Change([&](JobRecord& current) {
                                CopyProgress(read, current);
+                               for (const cluster::v1::KeyedEvent& notice : notices) {
+                                 KeepWorkersNotice(current, notice);
+                               }
                                return absl::OkStatus();
                              }));
   }

@@ -44,15 +44,21 @@ bool IsLegal(JobState from, JobState to) {
   }
 }
 
-job::v1::Event* AddEvent(JobRecord& record, const char* kind, absl::Time now) {
-  cluster::v1::KeyedEvent* keyed = record.add_recent_events();
-  record.set_events_made(record.events_made() + 1);
-  keyed->set_key(StrCat(kind, "/", record.events_made()));
-  *keyed->mutable_event()->mutable_time() = ToTimestamp(now);
+constexpr char kNotice[] = "notice";
+
+job::v1::Event* AddKeyedEvent(JobRecord& record, const std::string& key) {
+  record.add_recent_events()->set_key(key);
   if (record.recent_events_size() > kRecentEvents) {
     record.mutable_recent_events()->DeleteSubrange(0, record.recent_events_size() - kRecentEvents);
   }
   return record.mutable_recent_events(record.recent_events_size() - 1)->mutable_event();
+}
+
+job::v1::Event* AddEvent(JobRecord& record, const char* kind, absl::Time now) {
+  record.set_events_made(record.events_made() + 1);
+  job::v1::Event* event = AddKeyedEvent(record, StrCat(kind, "/", record.events_made()));
+  *event->mutable_time() = ToTimestamp(now);
+  return event;
 }
 
 // Truncated as stored in the record.
@@ -128,12 +134,19 @@ absl::Status MoveTo(JobRecord& record, JobState state, const std::string& reason
 
 void AddNotice(JobRecord& record, Severity severity, const std::string& kind,
                const std::string& text, absl::Time now) {
-  job::v1::Notice* notice = AddEvent(record, "notice", now)->mutable_notice();
+  job::v1::Notice* notice = AddEvent(record, kNotice, now)->mutable_notice();
   notice->set_severity(severity == Severity::kInfo      ? "info"
                        : severity == Severity::kWarning ? "warning"
                                                         : "error");
   notice->set_kind(kind);
   notice->set_text(Cut(text));
+}
+
+void KeepWorkersNotice(JobRecord& record, const cluster::v1::KeyedEvent& notice) {
+  if (notice.key().starts_with(StrCat(kNotice, "/"))) return;  // the controller's
+  const bool kept = std::ranges::any_of(
+      record.recent_events(), [&notice](const auto& other) { return other.key() == notice.key(); });
+  if (!kept) *AddKeyedEvent(record, notice.key()) = notice.event();
 }
 
 absl::Status WantPaused(JobRecord& record, const std::string& reason, absl::Time now) {

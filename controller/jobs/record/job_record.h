@@ -48,6 +48,8 @@ absl::Status MoveTo(JobRecord& record, job::v1::JobState state, const std::strin
 enum class Severity { kInfo, kWarning, kError };
 void AddNotice(JobRecord& record, Severity severity, const std::string& kind,
                const std::string& text, absl::Time now);
+// Keeps a notice of the job's stream, with its cursor, if a worker wrote it. Idempotent.
+void KeepWorkersNotice(JobRecord& record, const cluster::v1::KeyedEvent& notice);
 
 // User requests. Idempotent. FAILED_PRECONDITION, with the reason, if the job has ended in another
 // way.

@@ -132,6 +132,7 @@ absl::Status JobRegistry::AppendEvents(const JobRecord& record) {
   }
   const bool all = upto >= 0;
   for (const cluster::v1::KeyedEvent& keyed : record.recent_events()) {
+    if (!keyed.event().cursor().empty()) continue;  // from the stream
     const int64_t number = EventNumber(keyed.key());
     if (number <= upto) continue;
     const bool old = clock_.Now() - FromTimestamp(keyed.event().time()) > kReplayed;

@@ -829,5 +829,20 @@ TEST_F(ControllerTest, ProgressIsReadFromTheTrainersRows) {
   EXPECT_EQ(Record("a").step(), 3);
 }
 
+TEST_F(ControllerTest, ATrainersNoticeIsKeptInTheRecord) {
+  Run("a");
+  job::v1::Event event;
+  event.mutable_notice()->set_text("rank 1 was ended");
+  const absl::StatusOr<int64_t> cursor =
+      cluster_.events->Append(EventStream("a"), "rank_lost/3/1", event.SerializeAsString());
+  ASSERT_TRUE(cursor.ok());
+  ASSERT_TRUE(Eventually([&] {
+    cluster_.clock.Advance(absl::Milliseconds(5));
+    return Record("a").metrics_cursor() >= *cursor;
+  }));
+  const auto kept = Record("a").recent_events();
+  EXPECT_EQ(std::ranges::count(kept, "rank_lost/3/1", &cluster::v1::KeyedEvent::key), 1);
+}
+
 }  // namespace
 }  // namespace freshet

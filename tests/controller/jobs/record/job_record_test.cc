@@ -113,6 +113,21 @@ TEST(JobRecord, KeepsOnlyTheLastEventsAndNeverRepeatsAKey) {
             StrCat("notice/", 1 + 3 * kRecentEvents));
 }
 
+TEST(JobRecord, KeepsANoticeOfAWorkerOnceAndItsOwnNotAgain) {
+  JobRecord record = Record(JOB_STATE_RUNNING);
+  AddNotice(record, Severity::kInfo, "kind", "its own", kNow);
+  const cluster::v1::KeyedEvent own = record.recent_events(1);
+  cluster::v1::KeyedEvent notice;
+  notice.set_key("rank_lost/6/1");
+  notice.mutable_event()->mutable_notice()->set_text("rank 1 was ended");
+  for (int i = 0; i < 2; ++i) {
+    KeepWorkersNotice(record, notice);
+    KeepWorkersNotice(record, own);
+  }
+  ASSERT_EQ(record.recent_events_size(), 3);
+  EXPECT_EQ(record.recent_events(2).event().notice().text(), "rank 1 was ended");
+}
+
 TEST(JobRecord, PauseOfAQueuedJobIsAtOnceAndOfARunningOneIsAWish) {
   JobRecord queued = Record(JOB_STATE_PENDING);
   ASSERT_TRUE(WantPaused(queued, "later", kNow).ok());
