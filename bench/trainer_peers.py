@@ -1,5 +1,4 @@
 """The peers of trainer.py: TRL and PyTorch with transformers' model."""
-import statistics
 import subprocess
 import sys
 
@@ -16,6 +15,7 @@ TORCH = {
     "PyTorch autocast, one by one": ("fp32", {"rows": 1, "autocast": True}),
 }
 TORCH_BF16 = [kind for kind in TORCH if "fp32" not in kind]
+ONCE = ["PyTorch fp32", "TRL fp32"]  # slow, and without a goal
 
 
 def install():
@@ -45,14 +45,11 @@ def kinds(stack, rollout_bench, threads, batch, group, logs):
         stack.callback(peer.stop)
         return peer
 
-    def median(result):
-        return result | {"seconds": statistics.median(result["seconds"])}
-
     torch = {form: start(f"PyTorch-{form}", "torch_trainer_peer.py", form) for form in ("bf16", "fp32")}
     runs = {kind: (lambda form=form, options=options: torch[form].ask(workload="step", batch=str(batch), group=group,
                                                                       **options))
             for kind, (form, options) in TORCH.items()}
     for kind, form in (("TRL", ""), ("TRL fp32", "fp32")):
         peer = start(kind, "trl_peer.py", form)
-        runs[kind] = lambda peer=peer: median(peer.ask(workload="step", batch=str(batch), steps=1, group=group))
+        runs[kind] = lambda peer=peer: peer.ask(workload="step", batch=str(batch), group=group)
     return runs

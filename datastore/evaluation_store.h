@@ -40,9 +40,9 @@ constexpr int64_t kMaxEvaluationRows = 10'000'000;  // as eval.rows of a job fil
 constexpr int64_t kMaxEvaluationErrorBytes = 300;   // longer ones are truncated
 
 // The current evaluation of a job: a rollout stores its answers to the held-out rows, reward
-// workers lease and score them (RowQueue, Task::kScore), and the controller reads the scores.
-// Evaluation rows are not samples: they are in no group, batch or ledger, and do not count as
-// outstanding. An evaluation ends at the latest with the job's store.
+// workers lease and score them (RowQueue), and the controller reads the scores. Evaluation rows are
+// not samples: they are in no group, batch or ledger, and do not count as outstanding. An
+// evaluation ends at the latest with the job's store.
 //
 // Rows end their leases as in TrajectoryStore (DecideRowEnd), but a row that would make its group
 // dead ends without a score, an expired lease counts as a lost worker, and revoked workers are not

@@ -146,25 +146,11 @@ absl::Status CheckRowEnd(int64_t token, RowEnd end) {
 }
 
 absl::Status CheckScore(const Score* score) {
-  if (score == nullptr) return InvalidArgument("score: absent for task score");
+  if (score == nullptr) return InvalidArgument("score: absent");
   if (score->outcome == ScoreOutcome::kInfraError) {
     return InvalidArgument("score: an infrastructure error is not a score: use FailRow");
   }
   if (!std::isfinite(score->reward)) return InvalidArgument("score: reward is not finite");
-  return absl::OkStatus();
-}
-
-absl::Status CheckRefLogprobs(const std::vector<float>* ref_logprobs, int64_t num_tokens) {
-  if (ref_logprobs == nullptr) {
-    return InvalidArgument("ref_logprobs: absent for task ref_logprob");
-  }
-  if (static_cast<int64_t>(ref_logprobs->size()) != num_tokens) {
-    return InvalidArgument("ref_logprobs: ", ref_logprobs->size(), " entries for ", num_tokens,
-                           " tokens: give one per token");
-  }
-  for (const float value : *ref_logprobs) {
-    if (!std::isfinite(value)) return InvalidArgument("ref_logprobs: an entry is not finite");
-  }
   return absl::OkStatus();
 }
 

@@ -36,8 +36,6 @@ absl::Status CheckRowEnd(int64_t token, RowEnd end);
 // INVALID_ARGUMENT unless `score` is not null, its outcome is not kInfraError and its reward is
 // finite.
 absl::Status CheckScore(const Score* score);
-// INVALID_ARGUMENT unless `ref_logprobs` is not null and has `num_tokens` finite entries.
-absl::Status CheckRefLogprobs(const std::vector<float>* ref_logprobs, int64_t num_tokens);
 
 }  // namespace freshet
 

@@ -37,9 +37,8 @@ enum class GroupState {
 constexpr int kNumGroupStates = 12;
 const char* Name(GroupState state);
 
-// Columns of a sample that workers fill: rewards and reference log-probs.
-enum class Task { kScore, kRefLogprob };
-constexpr int kNumTasks = 2;
+// What workers lease rows for.
+enum class Task { kScore };
 
 // Configuration of a job's store, fixed for its lifetime.
 struct StoreOptions {
@@ -56,7 +55,6 @@ struct StoreOptions {
   int32_t max_lease_failures = 5;     // failed leases until a group is dead(lease_failed)
   int32_t max_hand_backs = 16;        // hand-backs until a group is dead(handed_back)
   int32_t max_requeues = 8;           // requeues until a group is dead(too_slow)
-  bool needs_ref_logprob = false;     // a group is ready only with reference log-probs
   bool filter_zero_variance = false;  // filter groups whose rewards are all equal
   int64_t max_filtered_in_a_row = 0;  // groups until the job pauses; 0: 20 * B
   int64_t max_ledger_rows = 1 << 20;  // untrimmed rows; above this no group is leased
@@ -121,14 +119,13 @@ struct LeaseReply {
   PolicyVersion committed;  // newest version at the time of the reply
 };
 
-// A sample as seen by a task's worker or the trainer.
+// A sample as seen by a reward worker or the trainer.
 struct SampleView {
   SampleKey key;
   std::string uid;
   std::shared_ptr<const Prompt> prompt;
   std::shared_ptr<const Response> response;
-  std::shared_ptr<const Score> score;                      // null until scored
-  std::shared_ptr<const std::vector<float>> ref_logprobs;  // null unless requested
+  std::shared_ptr<const Score> score;  // null until scored
 };
 
 struct RowRequest {
@@ -144,11 +141,10 @@ struct RowLease {
 };
 
 struct FieldValues {
-  std::shared_ptr<const Score> score;                      // task kScore
-  std::shared_ptr<const std::vector<float>> ref_logprobs;  // task kRefLogprob
+  std::shared_ptr<const Score> score;
 };
 
-// A finished sample to store (PutSamples), and a row's value (PutRows).
+// A finished sample to store (PutSamples), and a row's score (PutRows).
 struct SamplePut {
   int64_t token = 0;  // of the group lease
   int32_t index = 0;
@@ -265,7 +261,7 @@ constexpr int64_t kMaxRevokedWorkers = 16384;
 
 class EvaluationStore;
 
-// Rows that the workers of a task lease, process and complete. Thread-safe.
+// Rows that reward workers lease and score. Thread-safe.
 //
 // Errors of all operations:
 //   INVALID_ARGUMENT: a bug in the caller; never retry.
@@ -279,25 +275,25 @@ class RowQueue {
   // How long a lease lasts without renewal.
   virtual absl::Duration lease_ttl() const = 0;
 
-  // Leases rows whose inputs for `task` are ready, each row once, oldest first. Repeating the
-  // request_id of the worker's last call that returned rows returns and renews those whose leases
-  // are live; an empty id is not remembered.
+  // Leases rows that have no score, each row once, oldest first. Repeating the request_id of the
+  // worker's last call that returned rows returns and renews those whose leases are live; an empty
+  // id is not remembered.
   virtual absl::StatusOr<std::vector<RowLease>> LeaseRowsFor(const RowRequest& request) = 0;
   absl::StatusOr<std::vector<RowLease>> LeaseRows(Task task, const std::string& worker,
                                                   int64_t max_rows) {
     return LeaseRowsFor({task, worker, "", max_rows});
   }
-  // Stores values of leased rows in order, each independently. The returned statuses are aligned
-  // with `rows`. Idempotent by token. FAILED_PRECONDITION: no live lease with that token and task.
-  // INVALID_ARGUMENT: the task's value is absent, not finite or misaligned with the response, or a
-  // score has outcome kInfraError (use FailRow).
+  // Stores scores of leased rows in order, each independently. The returned statuses are aligned
+  // with `rows`. Idempotent by token. FAILED_PRECONDITION: no live lease with that token.
+  // INVALID_ARGUMENT: a score that is absent or not finite, or has outcome kInfraError (use
+  // FailRow).
   virtual absl::StatusOr<std::vector<absl::Status>> PutRows(Task task,
                                                             const std::vector<RowPut>& rows) = 0;
   // PutRows for one row. Returns its status or that of the call.
   absl::Status PutFields(Task task, int64_t token, FieldValues values);
   // Ends a row's lease as kFailed (with a reason) or kReturned. Following DecideRowEnd, the row is
   // offered again or given up. An expired lease has the same effect without a reason.
-  // FAILED_PRECONDITION: no live lease with that token and task. INVALID_ARGUMENT: another `end`.
+  // FAILED_PRECONDITION: no live lease with that token. INVALID_ARGUMENT: another `end`.
   virtual absl::Status EndRow(Task task, int64_t token, RowEnd end, const std::string& reason) = 0;
   absl::Status FailRow(Task task, int64_t token, const std::string& reason) {
     return EndRow(task, token, RowEnd::kFailed, reason);
@@ -321,10 +317,9 @@ class RowQueue {
 // staleness bound. One object serves one job. Operations are atomic and do not block on other
 // members' progress; callers wait with AwaitChange between tries.
 //
-// PutRows: a group whose samples have all required fields becomes ready, or filtered if
-// filter_zero_variance is set and all rewards are equal. After max_filtered_in_a_row filtered
-// groups without a ready one the job pauses. A row that is given up (EndRow) makes its group
-// dead(TASK_failed: last reason).
+// PutRows: a group whose samples are all scored becomes ready, or filtered if filter_zero_variance
+// is set and all rewards are equal. After max_filtered_in_a_row filtered groups without a ready one
+// the job pauses. A row that is given up (EndRow) makes its group dead(score_failed: last reason).
 class TrajectoryStore : public RowQueue {
  public:
   virtual const StoreOptions& options() const = 0;

@@ -20,8 +20,9 @@ constexpr char kLibrary[] = "libfreshet_cuda.so";
 void* Open() {
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  void* handle = ::dlopen((program.parent_path() / kLibrary).c_str(), RTLD_NOW | RTLD_LOCAL);
-  return handle != nullptr ? handle : ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  const std::filesystem::path beside = program.parent_path() / kLibrary;
+  const bool exists = std::filesystem::exists(beside, error);
+  return ::dlopen(exists ? beside.c_str() : kLibrary, RTLD_NOW | RTLD_LOCAL);
 }
 
 // Returns why it cannot be used, or "".

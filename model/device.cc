@@ -21,6 +21,7 @@ namespace {
 
 constexpr char kCudaLibrary[] = "libtorch_cuda.so";
 constexpr char kDriverFile[] = "/dev/nvidiactl";
+constexpr int kLowestMajor = 8;  // compute capability, for bf16
 
 struct DeviceName {
   bool cuda = false;
@@ -48,6 +49,26 @@ absl::Status LoadCuda() {
   if (error.empty()) return absl::OkStatus();
   return FailedPrecondition("device cuda: cannot load ", kCudaLibrary, ": ", error.substr(0, 300),
                             ". PyTorch's CUDA libraries must be on LD_LIBRARY_PATH");
+}
+
+// Of the CUDA runtime, which LibTorch has loaded. Null if it has no such function.
+template <typename Function>
+Function* CudaFunction(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+absl::Status CheckCapability(int gpu) {
+  constexpr int kMajor = 75;  // cudaDevAttrComputeCapabilityMajor
+  constexpr int kMinor = 76;
+  auto* const query = CudaFunction<int(int*, int, int)>("cudaDeviceGetAttribute");
+  int major = 0;
+  int minor = 0;
+  if (query == nullptr || query(&major, kMajor, gpu) != 0 || query(&minor, kMinor, gpu) != 0) {
+    return FailedPrecondition("device cuda:", gpu, ": the CUDA runtime does not describe it");
+  }
+  if (major >= kLowestMajor) return absl::OkStatus();
+  return FailedPrecondition("device cuda:", gpu, " has compute capability ", major, ".", minor,
+                            "; at least ", kLowestMajor, ".0 is needed");
 }
 
 at::Device ChooseDevice() {
@@ -79,15 +100,14 @@ absl::StatusOr<at::Device> OpenDevice(const std::string& name) {
     return FailedPrecondition("device ", name, " does not exist: the driver offers ", gpus,
                               gpus == 1 ? " GPU" : " GPUs");
   }
+  FRESHET_RETURN_IF_ERROR(CheckCapability(device.index));
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(device.index));
 }
 
 absl::StatusOr<std::optional<Gpu>> FindGpu(const std::string& device) {
   FRESHET_ASSIGN_OR_RETURN(const at::Device found, OpenDevice(device));
   if (found.is_cpu()) return std::nullopt;
-  // Of the CUDA runtime, which LibTorch has loaded.
-  using Function = int (*)(size_t * free, size_t * total);
-  const auto query = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, "cudaMemGetInfo"));
+  auto* const query = CudaFunction<int(size_t*, size_t*)>("cudaMemGetInfo");
   if (query == nullptr) return Internal("the CUDA runtime is not loaded");
   const c10::DeviceGuard guard(found);
   size_t free = 0;

@@ -13,7 +13,8 @@ namespace freshet {
 // loads LibTorch's CUDA library, which is not linked, so that programs start without it, and sets
 // CUBLAS_WORKSPACE_CONFIG unless it is set. Make it before other calls of LibTorch, some of which
 // look for GPUs once. INVALID_ARGUMENT: another name. FAILED_PRECONDITION, with the reason: the
-// library cannot be loaded, or there is no such GPU. Thread-safe.
+// library cannot be loaded, or there is no such GPU, or its compute capability is below 8.0.
+// Thread-safe.
 absl::StatusOr<at::Device> OpenDevice(const std::string& name);
 
 }  // namespace freshet

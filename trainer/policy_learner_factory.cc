@@ -1,5 +1,7 @@
 #include "trainer/policy_learner_factory.h"
 
+#include <algorithm>
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -12,6 +14,7 @@
 #include "model/program_memory.h"
 #include "model/torch_threads.h"
 #include "trainer/learner/learner_memory.h"
+#include "trainer/learner/microbatches.h"
 #include "trainer/learner/policy_learner.h"
 #include "trainer/loop/trainer_setup.h"
 #include "trainer/rank_process.h"
@@ -19,16 +22,11 @@
 namespace freshet {
 namespace {
 
-// Without a limit, the machine's processors are those of other roles too.
-int Processors(const ContainerLimits& limits) {
-  return limits.cpus.has_value() ? UsableProcessors(limits) : 1;
-}
-
 // Whether this machine, and the GPU if the learner computes on one, has the memory for the job's
 // trainer. INVALID_ARGUMENT: not even for what is certain; otherwise a shortage is logged. Errors
 // of FindGpu.
 absl::Status CheckTrainerMemory(const job::v1::JobSpec& spec, PolicyLearnerOptions learner,
-                                const ContainerLimits& limits) {
+                                bool with_other_ranks) {
   FRESHET_ASSIGN_OR_RETURN(const std::optional<Gpu> gpu, FindGpu(learner.device));
   learner.device = gpu.has_value() ? gpu->device : "cpu";
   MemoryPlan host = PlanLearner(learner, LargestBatch(spec, /*longest_prompt=*/1));
@@ -39,11 +37,19 @@ absl::Status CheckTrainerMemory(const job::v1::JobSpec& spec, PolicyLearnerOptio
     host = std::move(divided.host);
   }
   host.push_back(ProgramMemory());
-  AddRanks(spec.trainer().ranks(), host);
-  return WarnOrFail(CheckMemory("the trainer", host, UsableMemory(limits)));
+  if (with_other_ranks) AddRanks(spec.trainer().ranks(), host);
+  return WarnOrFail(CheckMemory("the trainer", host, UsableMemory(ReadContainerLimits())));
 }
 
 }  // namespace
+
+int ProcessorsOfRanks(const job::v1::JobSpec& spec, bool on_other_hosts) {
+  const ContainerLimits limits = ReadContainerLimits();
+  // Without a limit, the machine's processors are those of other roles too.
+  const int here = limits.cpus.has_value() ? UsableProcessors(limits) : 1;
+  return here *
+         (on_other_hosts ? static_cast<int>(std::max<int64_t>(spec.trainer().ranks(), 1)) : 1);
+}
 
 absl::StatusOr<LossSpec> LossOfJob(const job::v1::JobSpec& spec) {
   auto loss = ResolveJobLoss(spec);
@@ -52,7 +58,7 @@ absl::StatusOr<LossSpec> LossOfJob(const job::v1::JobSpec& spec) {
 }
 
 absl::Status LoadWeights(const LearnerStart& start, const ModelSetup& model, bool needs_reference,
-                         PolicyLearner& learner) {
+                         PolicyLearner& learner) try {
   if (start.checkpoint != nullptr) {
     FRESHET_RETURN_IF_ERROR(learner.LoadMasters(start.checkpoint->path));
     FRESHET_RETURN_IF_ERROR(
@@ -70,21 +76,24 @@ absl::Status LoadWeights(const LearnerStart& start, const ModelSetup& model, boo
   }
   if (needs_reference) learner.FreezeReference();
   return absl::OkStatus();
+} catch (const std::exception& error) {  // of the GPU
+  return TorchError(error);
 }
 
 absl::StatusOr<ModelBundle> PolicyLearnerFactory::Describe(const job::v1::JobSpec& spec,
                                                            const DataRoots& roots) {
   FRESHET_ASSIGN_OR_RETURN(const ModelSetup model, OpenModel(spec, roots));
-  const ContainerLimits limits = ReadContainerLimits();
   FRESHET_ASSIGN_OR_RETURN(const LossSpec loss, LossOfJob(spec));
+  const bool on_other_hosts = joined_ != nullptr;
   FRESHET_RETURN_IF_ERROR(CheckTrainerMemory(
-      spec, MakeLearnerOptions(spec, model.config, loss, Processors(limits)), limits));
+      spec, MakeLearnerOptions(spec, model.config, loss, ProcessorsOfRanks(spec, on_other_hosts)),
+      /*with_other_ranks=*/!on_other_hosts));
   return MakeModelBundle(spec, model);
 }
 
 absl::StatusOr<StartedLearner> PolicyLearnerFactory::Start(const LearnerStart& start) {
   UseOneTorchThread();
-  const int processors = Processors(ReadContainerLimits());
+  const int processors = ProcessorsOfRanks(start.spec, joined_ != nullptr);
   FRESHET_ASSIGN_OR_RETURN(ModelSetup model, OpenModel(start.spec, start.roots));
   FRESHET_ASSIGN_OR_RETURN(const LossSpec resolved, LossOfJob(start.spec));
   FRESHET_ASSIGN_OR_RETURN(
@@ -101,8 +110,18 @@ absl::StatusOr<StartedLearner> PolicyLearnerFactory::Start(const LearnerStart& s
                        const std::vector<int32_t>& ids) {
     return tokenizer->Decode(ids, /*skip_special=*/true);
   };
-  started.learner = MakeJobLearner(start.spec, std::move(learner));
+  FRESHET_ASSIGN_OR_RETURN(started.learner,
+                           MakeJobLearner(start.spec, std::move(learner), joined_));
   return started;
+}
+
+absl::Status PolicyLearnerFactory::UseRanks(std::shared_ptr<JoinedRanks> joined) {
+  joined_ = std::move(joined);
+  return absl::OkStatus();
+}
+
+absl::Status PolicyLearnerFactory::RunRank(UniqueFd socket) {
+  return RunJoinedRank(std::move(socket));
 }
 
 }  // namespace freshet

@@ -10,12 +10,15 @@ namespace freshet {
 
 // Loads the weights that `start` names into a new learner of `model`: those of the checkpoint with
 // its optimizer state and the frozen reference, or the model's own, followed by the warm-up.
-// CANCELLED if `start.progress` stopped the warm-up.
+// CANCELLED if `start.progress` stopped the warm-up. INTERNAL: LibTorch's errors.
 absl::Status LoadWeights(const LearnerStart& start, const ModelSetup& model, bool needs_reference,
                          PolicyLearner& learner);
 
 // The loss of a resolved job. INVALID_ARGUMENT: contradictory keys.
 absl::StatusOr<LossSpec> LossOfJob(const job::v1::JobSpec& spec);
+
+// The processors that the job's ranks share, or would share if those on other hosts were here.
+int ProcessorsOfRanks(const job::v1::JobSpec& spec, bool on_other_hosts);
 
 // Creates PolicyLearners, which use LibTorch.
 class PolicyLearnerFactory final : public LearnerFactory {
@@ -25,9 +28,12 @@ class PolicyLearnerFactory final : public LearnerFactory {
   absl::StatusOr<ModelBundle> Describe(const job::v1::JobSpec& spec,
                                        const DataRoots& roots) override;
   absl::StatusOr<StartedLearner> Start(const LearnerStart& start) override;
+  absl::Status UseRanks(std::shared_ptr<JoinedRanks> joined) override;
+  absl::Status RunRank(UniqueFd socket) override;
 
  private:
   const Clock& clock_;
+  std::shared_ptr<JoinedRanks> joined_;  // null: a job's ranks are child processes
 };
 
 }  // namespace freshet

@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/exit_code.h"
@@ -16,6 +18,7 @@
 #include "trainer/policy_learner_factory.h"
 #include "trainer/ranks/child_ranks.h"
 #include "trainer/ranks/data_parallel_learner.h"
+#include "trainer/ranks/joined_rank_starter.h"
 #include "trainer/ranks/rank_follower.h"
 
 namespace freshet {
@@ -27,8 +30,9 @@ absl::StatusOr<std::unique_ptr<PolicyLearner>> MakeRankLearner(const RankStart& 
   FRESHET_ASSIGN_OR_RETURN(const ModelConfig model,
                            ParseModelConfig(start.model_config(), "config.json"));
   FRESHET_ASSIGN_OR_RETURN(const LossSpec loss, LossOfJob(start.spec()));
-  PolicyLearnerOptions options = MakeLearnerOptions(start.spec(), model, loss);
-  options.threads = start.threads();
+  PolicyLearnerOptions options = MakeLearnerOptions(
+      start.spec(), model, loss, ProcessorsOfRanks(start.spec(), /*on_other_hosts=*/true));
+  if (start.threads() > 0) options.threads = start.threads();
   return PolicyLearner::Create(std::move(options), SystemClock::Get());
 }
 
@@ -40,19 +44,45 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectRank(const RankStart& start
   return ConnectGloo(options);
 }
 
+RankLinkOptions LinkOptions(const job::v1::JobSpec& spec, const PolicyLearner& learner) {
+  RankLinkOptions options;
+  *options.start.mutable_spec() = spec;
+  options.start.set_model_config(learner.options().model.ToJson());
+  return options;
+}
+
 }  // namespace
 
-std::shared_ptr<Learner> MakeJobLearner(const job::v1::JobSpec& spec,
-                                        std::shared_ptr<PolicyLearner> learner) {
+absl::StatusOr<std::shared_ptr<Learner>> MakeJobLearner(const job::v1::JobSpec& spec,
+                                                        std::shared_ptr<PolicyLearner> learner,
+                                                        std::shared_ptr<JoinedRanks> joined) {
   const auto ranks = static_cast<int>(spec.trainer().ranks());
   if (ranks <= 1) return learner;
-  ChildRankOptions options;
-  options.argv = {"/proc/self/exe", kRankCommand};
-  *options.start.mutable_spec() = spec;
-  options.start.set_model_config(learner->options().model.ToJson());
-  options.start.set_threads(learner->threads());
-  return std::make_shared<DataParallelLearner>(
-      std::move(learner), std::make_unique<ChildRankStarter>(std::move(options)), ranks);
+  RankLinkOptions options = LinkOptions(spec, *learner);
+  std::unique_ptr<RankStarter> starter;
+  if (joined == nullptr) {
+    options.start.set_threads(learner->threads());
+    starter = std::make_unique<ChildRankStarter>(
+        std::vector<std::string>{"/proc/self/exe", kRankCommand}, std::move(options));
+  } else {
+    if (ranks > joined->ranks()) {
+      return InvalidArgument("trainer.ranks: ", ranks, ", but this trainer has ", joined->ranks(),
+                             "; raise the trainer's --ranks");
+    }
+    starter = std::make_unique<JoinedRankStarter>(std::move(joined), std::move(options));
+  }
+  return std::make_shared<DataParallelLearner>(std::move(learner), std::move(starter), ranks);
+}
+
+absl::Status RunJoinedRank(UniqueFd socket) {
+  UseOneTorchThread();
+  MessageSocket messages(std::move(socket));
+  RankParts parts;
+  parts.make_learner = MakeRankLearner;
+  parts.connect = [](const RankStart&) {
+    return InvalidArgument("a rank on another host cannot use a rendezvous file");
+  };
+  return RunRank(messages, parts);
 }
 
 int RunRankProcess() {

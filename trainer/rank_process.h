@@ -3,18 +3,26 @@
 
 #include <memory>
 
+#include "absl/status/statusor.h"
+#include "base/unique_fd.h"
 #include "freshet/job/v1/job_spec.pb.h"
 #include "trainer/learner/policy_learner.h"
+#include "trainer/ranks/joined_ranks.h"
 
 namespace freshet {
 
 // Command-line argument that makes a trainer's program run as a child rank.
 constexpr const char* kRankCommand = "trainer-rank";
 
-// `learner`, together with the job's other ranks if it has any: child processes, which run this
-// program with kRankCommand.
-std::shared_ptr<Learner> MakeJobLearner(const job::v1::JobSpec& spec,
-                                        std::shared_ptr<PolicyLearner> learner);
+// `learner`, together with the job's other ranks if it has any: those in `joined`, or if that is
+// null, child processes, which run this program with kRankCommand. INVALID_ARGUMENT: more than the
+// trainer has.
+absl::StatusOr<std::shared_ptr<Learner>> MakeJobLearner(
+    const job::v1::JobSpec& spec, std::shared_ptr<PolicyLearner> learner,
+    std::shared_ptr<JoinedRanks> joined = nullptr);
+
+// Runs a rank of a trainer on another host until `socket` is closed.
+absl::Status RunJoinedRank(UniqueFd socket);
 
 // Runs a child rank until rank 0 closes its standard input, a socket. Returns the exit code.
 int RunRankProcess();

@@ -202,7 +202,7 @@ absl::Status Mix::ScoreRows(TrajectoryStore& store) {
       auto score = std::make_shared<Score>();
       score->reward = row.sample.response->response_ids[0] % 2;
       score->components["exact"] = score->reward;
-      puts.push_back({row.token, {std::move(score), nullptr}});
+      puts.push_back({row.token, {std::move(score)}});
     }
     FRESHET_ASSIGN_OR_RETURN(const std::vector<absl::Status> statuses,
                              store.PutRows(Task::kScore, puts));
@@ -359,7 +359,7 @@ absl::StatusOr<std::vector<double>> ServerTimeOfClaims(const RlMixOptions& optio
     std::vector<RowPut> scores;
     scores.reserve(rows.size());
     for (const RowLease& row : rows) {
-      scores.push_back({row.token, {std::make_shared<const Score>(), nullptr}});
+      scores.push_back({row.token, {std::make_shared<const Score>()}});
     }
     FRESHET_RETURN_IF_ERROR(store->PutRows(Task::kScore, scores).status());
     FRESHET_RETURN_IF_ERROR(client->Command({"SLOWLOG", "RESET"}).status());

@@ -44,6 +44,12 @@ std::string DescribeEvaluation(const freshet::job::v1::Evaluation& evaluation) {
   return StrCat(text, " (version ", evaluation.policy_version(), ")");
 }
 
+std::string DescribeRank(const freshet::job::v1::Rank& rank) {
+  return StrCat(
+      rank.state(), rank.step() > 0 ? StrCat(", step ", rank.step()) : "",
+      rank.last_collective().empty() ? "" : ", last collective: ", rank.last_collective());
+}
+
 std::string Age(const google::protobuf::Timestamp& since, absl::Time now) {
   if (since.seconds() == 0) return "";
   return HumanSeconds(
@@ -256,6 +262,7 @@ std::string DescribeJob(const Job& job, absl::Time now, const DisplayStyle& styl
   const std::string groups = FormatGroups(job.groups());
   line("groups", groups.empty() ? "" : groups.substr(std::string_view("groups: ").size()));
   line("ended", Counts(job.ended()));
+  for (const auto& rank : job.ranks()) line(StrCat("rank ", rank.rank()), DescribeRank(rank));
   if (job.dead_groups_size() > 0) text += Paint("died last", kPaintDim, style.color) + "\n";
   for (const freshet::job::v1::DeadGroup& dead : job.dead_groups()) {
     text += StrCat("  ", LocalTime(dead.time(), zone), " prompt ", dead.prompt(), ", attempt ",

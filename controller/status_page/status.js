@@ -49,8 +49,8 @@ function bar(ratio) {
 
 // Which box of the picture an edge of `waits_for` belongs to.
 const BOX_OF_EDGE = {
-  prompts: "prompts", rollout: "rollout", env: "rollout", reward: "reward", ref_logprob: "reward",
-  staleness: "ready", store: "ready", datastore: "ready", trainer: "trainer", evaluation: "rollout",
+  prompts: "prompts", rollout: "rollout", env: "rollout", reward: "reward", staleness: "ready",
+  store: "ready", datastore: "ready", trainer: "trainer", evaluation: "rollout",
 };
 
 function edgeOf(waits) {

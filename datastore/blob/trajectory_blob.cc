@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/digest.h"
 #include "base/status_macros.h"
@@ -248,21 +249,6 @@ absl::StatusOr<Score> DecodeScore(std::string_view blob) {
   }
   FRESHET_RETURN_IF_ERROR(reader.Finish());
   return score;
-}
-
-absl::StatusOr<std::string> EncodeFloats(const std::vector<float>& values) {
-  FRESHET_RETURN_IF_ERROR(CheckCount(values.size(), kMaxBlobTokens, "values"));
-  BlobWriter writer(BlobKind::kFloats, 4 + 4 * values.size());
-  PutCount(writer, values.size());
-  writer.PutColumn(values);
-  return std::move(writer).Finish();
-}
-
-absl::StatusOr<std::vector<float>> DecodeFloats(std::string_view blob) {
-  FRESHET_ASSIGN_OR_RETURN(BlobReader reader, BlobReader::Open(BlobKind::kFloats, blob));
-  std::vector<float> values = reader.GetColumn<float>(reader.GetCount(kMaxBlobTokens));
-  FRESHET_RETURN_IF_ERROR(reader.Finish());
-  return values;
 }
 
 absl::StatusOr<std::string> BlobChecksum(std::string_view blob) {

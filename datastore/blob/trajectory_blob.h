@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,7 +14,7 @@ namespace freshet {
 // Binary records of values that a store keeps outside its process: one value per record.
 //
 //   byte 0     format version: 2 for a response with sampling_logprobs, otherwise 1
-//   byte 1     kind: 1 response, 2 prompt, 3 score, 4 floats
+//   byte 1     kind: 1 response, 2 prompt, 3 score
 //   columns    little-endian, each preceded by its count if it has one
 //   last 8     XXH3-64 of all preceding bytes
 //
@@ -42,9 +41,6 @@ absl::StatusOr<Prompt> DecodePrompt(std::string_view blob);
 
 absl::StatusOr<std::string> EncodeScore(const Score& score);
 absl::StatusOr<Score> DecodeScore(std::string_view blob);
-
-absl::StatusOr<std::string> EncodeFloats(const std::vector<float>& values);
-absl::StatusOr<std::vector<float>> DecodeFloats(std::string_view blob);
 
 // The record's checksum as 16 hex digits, used as the content's name in metadata. Does not verify
 // it. DATA_LOSS: the record is too short.

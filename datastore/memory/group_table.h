@@ -18,8 +18,8 @@ namespace freshet {
 // Hand-out order of rows: oldest first, by (min version, ordinal, index).
 using RowKey = std::tuple<int64_t, int64_t, int32_t>;
 
-// Progress of one sample in one task.
-struct TaskProgress {
+// The row of a finished sample: whether it waits for a reward worker, and which one holds it.
+struct RowProgress {
   enum class Stage { kBlocked, kPending, kLeased, kDone };
   Stage stage = Stage::kBlocked;
   RowKey key;         // position among pending rows
@@ -31,9 +31,8 @@ struct SampleSlot {
   std::shared_ptr<const Response> response;  // null until finished
   int64_t token = 0;                         // of the lease under which it was put
   std::shared_ptr<const Score> score;
-  std::shared_ptr<const std::vector<float>> ref_logprobs;
   Response partial;  // tokens kept from an earlier lease
-  TaskProgress tasks[kNumTasks];
+  RowProgress row;
 
   // The response, else the kept partial, else an empty response.
   const Response& Tokens() const { return response != nullptr ? *response : partial; }

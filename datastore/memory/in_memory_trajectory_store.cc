@@ -47,12 +47,12 @@ absl::Status InMemoryTrajectoryStore::CountGeneration(const GenerationTotals& ad
 }
 
 absl::StatusOr<std::vector<absl::Status>> InMemoryTrajectoryStore::PutRows(
-    Task task, const std::vector<RowPut>& rows) {
+    Task, const std::vector<RowPut>& rows) {
   std::vector<absl::Status> statuses;
   MutexLock lock(mu_);
   const absl::Time now = clock_.Now();
   for (const RowPut& row : rows) {
-    statuses.push_back(state_.PutFields(task, row.token, row.values, now));
+    statuses.push_back(state_.PutFields(row.token, row.values, now));
   }
   Announce();
   return statuses;

@@ -64,8 +64,8 @@ class InMemoryTrajectoryStore final : public TrajectoryStore {
   }
   absl::StatusOr<std::vector<absl::Status>> PutRows(Task task,
                                                     const std::vector<RowPut>& rows) override;
-  absl::Status EndRow(Task task, int64_t token, RowEnd end, const std::string& reason) override {
-    return Apply(&JobState::EndRow, task, token, end, reason);
+  absl::Status EndRow(Task, int64_t token, RowEnd end, const std::string& reason) override {
+    return Apply(&JobState::EndRow, token, end, reason);
   }
   absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) override {
     return Apply(&JobState::RevokeWorker, worker);

@@ -48,9 +48,8 @@ class JobState {
 
   // job_state_rows.cc
   absl::StatusOr<std::vector<RowLease>> LeaseRows(const RowRequest& request, absl::Time now);
-  absl::Status PutFields(Task task, int64_t token, FieldValues values, absl::Time now);
-  absl::Status EndRow(Task task, int64_t token, RowEnd end, const std::string& reason,
-                      absl::Time now);
+  absl::Status PutFields(int64_t token, FieldValues values, absl::Time now);
+  absl::Status EndRow(int64_t token, RowEnd end, const std::string& reason, absl::Time now);
 
   // job_state_batches.cc
   absl::StatusOr<OpenEpochReply> OpenEpoch(const EpochRequest& request, absl::Time now);
@@ -116,11 +115,10 @@ class JobState {
 
   // job_state_rows.cc
   SampleView View(const Group& group, int32_t index) const;
-  absl::StatusOr<RowHold*> LiveRow(Task task, int64_t token);
-  std::vector<RowLease> RepeatRows(const RowRequest& request, const RowAnswer& answer,
-                                   absl::Time now);
+  absl::StatusOr<RowHold*> LiveRow(int64_t token);
+  std::vector<RowLease> RepeatRows(const RowAnswer& answer, absl::Time now);
   void EndHeldRow(int64_t token, RowEnd end, const std::string& reason, absl::Time now);
-  // Moves the group on if it has the fields of its next state.
+  // Moves the group on if all of its samples are finished and scored.
   void Advance(Group& group, absl::Time now);
   void Filter(Group& group, absl::Time now);
 

@@ -270,9 +270,10 @@ absl::Status JobState::PutSample(const SamplePut& sample, absl::Time now) {
   slot.partial = {};
   ++counters_.samples_put;
   slot.score = sample.score;
-  if (slot.score == nullptr) rows_.Offer(Task::kScore, *group, sample.index);
-  if (options_.needs_ref_logprob) rows_.Offer(Task::kRefLogprob, *group, sample.index);
-  if (slot.score == nullptr || options_.needs_ref_logprob) Changed(Topic::kRows);
+  if (slot.score == nullptr) {
+    rows_.Offer(*group, sample.index);
+    Changed(Topic::kRows);
+  }
   if (group->NumFinished() == options_.group_size) CompleteGeneration(*group, now);
   return absl::OkStatus();
 }

@@ -81,7 +81,7 @@ Explanation JobState::BlockingGroup(const Group& group, absl::Time now) const {
   int64_t held = 0;
   for (const SampleSlot& slot : group.samples) {
     unscored += slot.score == nullptr ? 1 : 0;
-    held += slot.tasks[0].stage == TaskProgress::Stage::kLeased ? 1 : 0;
+    held += slot.row.stage == RowProgress::Stage::kLeased ? 1 : 0;
   }
   const std::string name = StrCat("group ", group.ordinal);
   switch (group.state) {
@@ -93,13 +93,9 @@ Explanation JobState::BlockingGroup(const Group& group, absl::Time now) const {
       return {"rollout", StrCat(name, " waits in the queue since ", Elapsed(now - group.since),
                                 " for an engine at version >= ", group.ContinueVersion())};
     case GroupState::kGenerated:
-      return {"reward", StrCat(name, " has ", unscored, " rows unscored, ", held,
-                               " of them leased; in all ", rows_.pending(Task::kScore),
-                               " rows wait and ", rows_.held(Task::kScore), " are leased")};
-    case GroupState::kScored:
-      return {"ref_logprob",
-              StrCat(name, " waits for reference log-probs: ", rows_.pending(Task::kRefLogprob),
-                     " rows wait and ", rows_.held(Task::kRefLogprob), " are leased")};
+      return {"reward",
+              StrCat(name, " has ", unscored, " rows unscored, ", held, " of them leased; in all ",
+                     rows_.pending(), " rows wait and ", rows_.held(), " are leased")};
     default:
       return {"staleness", StrCat(name, " is ", freshet::Name(group.state), " with min version ",
                                   group.min_version)};

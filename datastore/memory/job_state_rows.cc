@@ -13,8 +13,6 @@ namespace {
 // Number of workers whose last reply is remembered.
 constexpr size_t kMaxRowAnswers = 1024;
 
-const char* Name(Task task) { return task == Task::kScore ? "score" : "ref_logprob"; }
-
 }  // namespace
 
 SampleView JobState::View(const Group& group, int32_t index) const {
@@ -25,7 +23,6 @@ SampleView JobState::View(const Group& group, int32_t index) const {
   view.prompt = group.prompt;
   view.response = slot.response;
   view.score = slot.score;
-  view.ref_logprobs = slot.ref_logprobs;
   return view;
 }
 
@@ -38,17 +35,17 @@ absl::StatusOr<std::vector<RowLease>> JobState::LeaseRows(const RowRequest& requ
   ExpireLeases(now);
   const auto known = row_answers_.find(worker);
   if (known != row_answers_.end() && known->second.request_id == request_id) {
-    return RepeatRows(request, known->second, now);
+    return RepeatRows(known->second, now);
   }
   std::vector<RowLease> leases;
   RowAnswer answer{request_id, {}};
   const absl::Time expires = now + options_.lease_ttl;
-  while (static_cast<int64_t>(leases.size()) < max_rows && rows_.pending(task) > 0) {
+  while (static_cast<int64_t>(leases.size()) < max_rows && rows_.pending() > 0) {
     RowLease lease;
     lease.token = NewToken();
     lease.expires = expires;
     answer.tokens.push_back(lease.token);
-    const std::optional<RowKey> key = rows_.Take(task, groups_, lease.token, worker, expires);
+    const std::optional<RowKey> key = rows_.Take(groups_, lease.token, worker, expires);
     FRESHET_CHECK(key.has_value());
     lease.sample = View(groups_.Get(std::get<1>(*key)), std::get<2>(*key));
     next_expiry_ = std::min(next_expiry_, expires);
@@ -59,50 +56,40 @@ absl::StatusOr<std::vector<RowLease>> JobState::LeaseRows(const RowRequest& requ
   return leases;
 }
 
-std::vector<RowLease> JobState::RepeatRows(const RowRequest& request, const RowAnswer& answer,
-                                           absl::Time now) {
+std::vector<RowLease> JobState::RepeatRows(const RowAnswer& answer, absl::Time now) {
   std::vector<RowLease> leases;
   for (const int64_t token : answer.tokens) {
     RowHold* hold = rows_.Find(token);
-    if (hold == nullptr || hold->done || hold->task != request.task) continue;
+    if (hold == nullptr || hold->done) continue;
     hold->expires = now + options_.lease_ttl;
     leases.push_back({token, hold->expires, View(groups_.Get(hold->ordinal), hold->index)});
   }
   return leases;
 }
 
-absl::StatusOr<RowHold*> JobState::LiveRow(Task task, int64_t token) {
+absl::StatusOr<RowHold*> JobState::LiveRow(int64_t token) {
   RowHold* hold = rows_.Find(token);
-  if (hold == nullptr || hold->task != task) {
-    return FailedPrecondition("row lease ", token, " of task ", Name(task), " is not live");
-  }
+  if (hold == nullptr) return FailedPrecondition("row lease ", token, " is not live");
   return hold;
 }
 
-absl::Status JobState::PutFields(Task task, int64_t token, FieldValues values, absl::Time now) {
+absl::Status JobState::PutFields(int64_t token, FieldValues values, absl::Time now) {
   ExpireLeases(now);
-  FRESHET_ASSIGN_OR_RETURN(RowHold * hold, LiveRow(task, token));
+  FRESHET_ASSIGN_OR_RETURN(RowHold * hold, LiveRow(token));
   if (hold->done) return absl::OkStatus();
   Group& group = groups_.Get(hold->ordinal);
-  SampleSlot& slot = group.samples[static_cast<size_t>(hold->index)];
-  if (task == Task::kScore) {
-    FRESHET_RETURN_IF_ERROR(CheckScore(values.score.get()));
-    slot.score = std::move(values.score);
-  } else {
-    FRESHET_RETURN_IF_ERROR(CheckRefLogprobs(
-        values.ref_logprobs.get(), static_cast<int64_t>(slot.response->response_ids.size())));
-    slot.ref_logprobs = std::move(values.ref_logprobs);
-  }
+  FRESHET_RETURN_IF_ERROR(CheckScore(values.score.get()));
+  group.samples[static_cast<size_t>(hold->index)].score = std::move(values.score);
   rows_.SetDone(group, token);
   Advance(group, now);
   return absl::OkStatus();
 }
 
-absl::Status JobState::EndRow(Task task, int64_t token, RowEnd end, const std::string& reason,
+absl::Status JobState::EndRow(int64_t token, RowEnd end, const std::string& reason,
                               absl::Time now) {
   FRESHET_RETURN_IF_ERROR(CheckRowEnd(token, end));
   ExpireLeases(now);
-  FRESHET_ASSIGN_OR_RETURN(RowHold * hold, LiveRow(task, token));
+  FRESHET_ASSIGN_OR_RETURN(RowHold * hold, LiveRow(token));
   if (hold->done) return FailedPrecondition("row lease ", token, " is done already");
   EndHeldRow(token, end, reason, now);
   return absl::OkStatus();
@@ -111,38 +98,30 @@ absl::Status JobState::EndRow(Task task, int64_t token, RowEnd end, const std::s
 void JobState::EndHeldRow(int64_t token, RowEnd end, const std::string& reason, absl::Time now) {
   const RowHold hold = *rows_.Find(token);
   Group& group = groups_.Get(hold.ordinal);
-  TaskProgress& progress =
-      group.samples[static_cast<size_t>(hold.index)].tasks[static_cast<size_t>(hold.task)];
+  RowProgress& progress = group.samples[static_cast<size_t>(hold.index)].row;
   rows_.Release(group, token);
   const RowEndDecision decision = DecideRowEnd(end, progress.counts, options_.max_row_failures);
   progress.counts = decision.counts;
   if (decision.dead) {
-    EndGroup(group, LedgerEvent::kDead, StrCat(Name(hold.task), "_failed"),
+    EndGroup(group, LedgerEvent::kDead, "score_failed",
              StrCat(decision.counts.failures, " times: ", reason), now);
     return;
   }
-  rows_.Offer(hold.task, group, hold.index);
+  rows_.Offer(group, hold.index);
   Changed(Topic::kRows);
 }
 
 void JobState::Advance(Group& group, absl::Time now) {
-  if (group.state == GroupState::kGenerated) {
-    const bool scored = std::all_of(group.samples.begin(), group.samples.end(),
-                                    [](const SampleSlot& slot) { return slot.score != nullptr; });
-    if (!scored) return;
-    groups_.Move(group, GroupState::kScored, now);
-    const double first = group.samples.front().score->reward;
-    const bool equal =
-        std::all_of(group.samples.begin(), group.samples.end(),
-                    [first](const SampleSlot& slot) { return slot.score->reward == first; });
-    if (options_.filter_zero_variance && equal) return Filter(group, now);
-  }
-  if (group.state != GroupState::kScored) return;
-  if (options_.needs_ref_logprob &&
-      std::any_of(group.samples.begin(), group.samples.end(),
-                  [](const SampleSlot& slot) { return slot.ref_logprobs == nullptr; })) {
-    return;
-  }
+  if (group.state != GroupState::kGenerated) return;
+  const bool scored = std::all_of(group.samples.begin(), group.samples.end(),
+                                  [](const SampleSlot& slot) { return slot.score != nullptr; });
+  if (!scored) return;
+  groups_.Move(group, GroupState::kScored, now);
+  const double first = group.samples.front().score->reward;
+  const bool equal =
+      std::all_of(group.samples.begin(), group.samples.end(),
+                  [first](const SampleSlot& slot) { return slot.score->reward == first; });
+  if (options_.filter_zero_variance && equal) return Filter(group, now);
   groups_.Move(group, GroupState::kReady, now);
   filtered_in_a_row_ = 0;
   Changed(Topic::kBatch);

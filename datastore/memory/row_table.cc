@@ -7,37 +7,33 @@
 namespace freshet {
 namespace {
 
-using Stage = TaskProgress::Stage;
+using Stage = RowProgress::Stage;
 
-size_t At(Task task) { return static_cast<size_t>(task); }
-
-TaskProgress& Progress(Group& group, Task task, int32_t index) {
-  return group.samples[static_cast<size_t>(index)].tasks[At(task)];
+RowProgress& Progress(Group& group, int32_t index) {
+  return group.samples[static_cast<size_t>(index)].row;
 }
 
 }  // namespace
 
-void RowTable::Offer(Task task, Group& group, int32_t index) {
-  TaskProgress& progress = Progress(group, task, index);
+void RowTable::Offer(Group& group, int32_t index) {
+  RowProgress& progress = Progress(group, index);
   progress.stage = Stage::kPending;
   progress.key = {group.min_version, group.ordinal, index};
-  pending_[At(task)].insert(progress.key);
+  pending_.insert(progress.key);
 }
 
-std::optional<RowKey> RowTable::Take(Task task, GroupTable& groups, int64_t token,
-                                     const std::string& worker, absl::Time expires) {
-  std::set<RowKey>& pending = pending_[At(task)];
-  if (pending.empty()) return std::nullopt;
-  const RowKey key = *pending.begin();
-  pending.erase(pending.begin());
+std::optional<RowKey> RowTable::Take(GroupTable& groups, int64_t token, const std::string& worker,
+                                     absl::Time expires) {
+  if (pending_.empty()) return std::nullopt;
+  const RowKey key = *pending_.begin();
+  pending_.erase(pending_.begin());
   const int64_t ordinal = std::get<1>(key);
   const int32_t index = std::get<2>(key);
-  TaskProgress& progress = Progress(groups.Get(ordinal), task, index);
+  RowProgress& progress = Progress(groups.Get(ordinal), index);
   progress.stage = Stage::kLeased;
   progress.token = token;
-  holds_[token] = {task, ordinal, index, worker, expires, false};
+  holds_[token] = {ordinal, index, worker, expires, false};
   live_.insert(token);
-  ++held_[At(task)];
   return key;
 }
 
@@ -51,31 +47,26 @@ void RowTable::SetDone(Group& group, int64_t token) {
   FRESHET_CHECK(hold != nullptr && !hold->done);
   hold->done = true;
   live_.erase(token);
-  --held_[At(hold->task)];
-  Progress(group, hold->task, hold->index).stage = Stage::kDone;
+  Progress(group, hold->index).stage = Stage::kDone;
 }
 
 void RowTable::Release(Group& group, int64_t token) {
   RowHold* hold = Find(token);
   FRESHET_CHECK(hold != nullptr && !hold->done);
-  Progress(group, hold->task, hold->index).stage = Stage::kBlocked;
+  Progress(group, hold->index).stage = Stage::kBlocked;
   live_.erase(token);
-  --held_[At(hold->task)];
   holds_.erase(token);
 }
 
 void RowTable::Remove(Group& group) {
   for (SampleSlot& slot : group.samples) {
-    for (size_t task = 0; task < kNumTasks; ++task) {
-      TaskProgress& progress = slot.tasks[task];
-      if (progress.stage == Stage::kPending) pending_[task].erase(progress.key);
-      if (progress.stage == Stage::kLeased) --held_[task];
-      if (progress.stage == Stage::kLeased || progress.stage == Stage::kDone) {
-        live_.erase(progress.token);
-        holds_.erase(progress.token);
-      }
-      progress = {};
+    RowProgress& progress = slot.row;
+    if (progress.stage == Stage::kPending) pending_.erase(progress.key);
+    if (progress.stage == Stage::kLeased || progress.stage == Stage::kDone) {
+      live_.erase(progress.token);
+      holds_.erase(progress.token);
     }
+    progress = {};
   }
 }
 

@@ -13,9 +13,8 @@
 
 namespace freshet {
 
-// A task's hold on one sample. Kept when done, to recognize a repeated PutFields.
+// A worker's hold on one sample. Kept when done, to recognize a repeated PutFields.
 struct RowHold {
-  Task task = Task::kScore;
   int64_t ordinal = 0;
   int32_t index = 0;
   std::string worker;
@@ -23,14 +22,14 @@ struct RowHold {
   bool done = false;
 };
 
-// Pending rows of each task and the holders of leased rows. Confined to one thread at a time.
+// Pending rows and the holders of leased rows. Confined to one thread at a time.
 class RowTable {
  public:
-  // Makes the row available (again): its inputs for the task are ready.
-  void Offer(Task task, Group& group, int32_t index);
+  // Makes the row available (again).
+  void Offer(Group& group, int32_t index);
   // Leases the oldest pending row under `token`; nullopt if there is none.
-  std::optional<RowKey> Take(Task task, GroupTable& groups, int64_t token,
-                             const std::string& worker, absl::Time expires);
+  std::optional<RowKey> Take(GroupTable& groups, int64_t token, const std::string& worker,
+                             absl::Time expires);
   // Null unless the token is live or done.
   RowHold* Find(int64_t token);
   void SetDone(Group& group, int64_t token);
@@ -45,16 +44,13 @@ class RowTable {
   // Earliest expiry of a live hold; infinite if there is none.
   absl::Time NextExpiry() const;
 
-  int64_t pending(Task task) const {
-    return static_cast<int64_t>(pending_[static_cast<size_t>(task)].size());
-  }
-  int64_t held(Task task) const { return held_[static_cast<size_t>(task)]; }
+  int64_t pending() const { return static_cast<int64_t>(pending_.size()); }
+  int64_t held() const { return static_cast<int64_t>(live_.size()); }
 
  private:
-  std::set<RowKey> pending_[kNumTasks];
+  std::set<RowKey> pending_;
   std::map<int64_t, RowHold> holds_;  // by token, live and done
   std::set<int64_t> live_;            // tokens of live holds
-  int64_t held_[kNumTasks] = {};
 };
 
 }  // namespace freshet

@@ -57,9 +57,8 @@ absl::StatusOr<std::vector<TrainGroup>> ParseGroups(const std::vector<RedisReply
       std::string_view line = TakePart(rows, '\n');
       FRESHET_RETURN_IF_ERROR(TakeNumbers(line, ' ', key.index));
       FRESHET_ASSIGN_OR_RETURN(const std::string score, TakeSized(scores));
-      FRESHET_ASSIGN_OR_RETURN(const std::string ref, TakeSized(scores));
       FRESHET_ASSIGN_OR_RETURN(group.samples.emplace_back().sample,
-                               plan.AddSample(key, score, fields[i + 2].text, line, ref));
+                               plan.AddSample(key, score, fields[i + 2].text, line));
     }
     if (group.samples.empty()) return Internal("redis script: a claimed group without samples");
   }

@@ -56,7 +56,7 @@ absl::StatusOr<std::shared_ptr<const Response>> FetchPlan::AddResponse(const Sam
 
 absl::StatusOr<SampleView> FetchPlan::AddSample(const SampleKey& key, const std::string& score,
                                                 const std::string& prompt_sum,
-                                                std::string_view record, std::string_view ref) {
+                                                std::string_view record) {
   SampleView view;
   view.key = key;
   view.uid = SampleUid(job_, key);
@@ -67,11 +67,6 @@ absl::StatusOr<SampleView> FetchPlan::AddSample(const SampleKey& key, const std:
     scores_.emplace_back(key.ordinal, score, value);
     view.score = value;
   }
-  if (ref.empty()) return view;
-  const std::string_view token = TakePart(ref, ' ');
-  view.ref_logprobs = Add({StrCat(token, ":r:", ref), key.ordinal, key.attempt,
-                           StrCat("q", key.index), std::string(ref)},
-                          DecodeFloats);
   return view;
 }
 
@@ -145,11 +140,9 @@ absl::Status RedisBlobReader::FetchSlice(std::span<const Place> places, Corrupt&
 absl::Status RedisBlobReader::DropCorrupt(const Corrupt& corrupt) const {
   std::vector<std::string> args;
   for (const auto& [place, what] : corrupt) {
-    const char field = place->field[0];
     const std::string text = place->field == "ph"
                                  ? StrCat("prompt: ", what)
-                                 : StrCat(field == 'q' ? "ref_logprobs of sample " : "sample ",
-                                          place->field.substr(1), ": ", what);
+                                 : StrCat("sample ", place->field.substr(1), ": ", what);
     FRESHET_LOG(Warning) << "event=corrupt job=" << runner_.config().options.job
                          << " group=" << place->ordinal << " attempt=" << place->attempt
                          << " reason=" << LogQuoted(text);

@@ -34,10 +34,9 @@ class FetchPlan {
   // `field`: 's' for a sample, 'p' for a partial one. `record` is a SampleRecord.
   absl::StatusOr<std::shared_ptr<const Response>> AddResponse(const SampleKey& key, char field,
                                                               std::string_view record);
-  // `score` is "" before scoring; `ref` is "TOKEN CHECKSUM" or "".
+  // `score` is "" before scoring.
   absl::StatusOr<SampleView> AddSample(const SampleKey& key, const std::string& score,
-                                       const std::string& prompt_sum, std::string_view record,
-                                       std::string_view ref);
+                                       const std::string& prompt_sum, std::string_view record);
 
  private:
   friend class RedisBlobReader;
@@ -62,8 +61,7 @@ class FetchPlan {
   std::map<std::string, std::shared_ptr<const Prompt>> prompts_;  // by blob name
 };
 
-// Reads prompts, responses and reference log-probs of one job. `runner` must outlive the reader.
-// Thread-safe.
+// Reads prompts and responses of one job. `runner` must outlive the reader. Thread-safe.
 class RedisBlobReader {
  public:
   explicit RedisBlobReader(RedisScriptRunner& runner) : runner_(runner) {}

@@ -29,8 +29,6 @@ absl::Status Revoked(const std::string& worker) {
 
 absl::Status NotLive(int64_t token) { return FailedPrecondition("lease ", token, " is not live"); }
 
-std::string TaskNumber(Task task) { return StrCat(static_cast<int>(task)); }
-
 absl::StatusOr<PendingLease> ParseLease(std::string_view text, const RedisStoreConfig& config,
                                         FetchPlan& plan) {
   std::string_view head = TakePart(text, '\n');
@@ -167,17 +165,16 @@ absl::StatusOr<std::vector<RowLease>> RedisLeases::LeaseRows(const RowRequest& r
   const auto& [task, worker, request_id, max_rows] = request;
   if (worker.empty()) return InvalidArgument("worker: empty: a lease needs a holder");
   if (max_rows < 0) return InvalidArgument("max_rows: ", max_rows, " is negative");
-  FRESHET_ASSIGN_OR_RETURN(const ScriptAnswer answer,
-                           runner_.Run(trajectory_scripts::kLeaseRows,
-                                       {TaskNumber(task), worker, StrCat(max_rows), request_id}));
+  FRESHET_ASSIGN_OR_RETURN(
+      const ScriptAnswer answer,
+      runner_.Run(trajectory_scripts::kLeaseRows, {worker, StrCat(max_rows), request_id}));
   if (answer.code == "REVOKED") return Revoked(worker);
   FRESHET_RETURN_IF_ERROR(answer.Expect(2));
   FRESHET_ASSIGN_OR_RETURN(const int64_t expires, ParseNumber(answer.values[0].text));
-  const std::vector<RedisReply>& fields = answer.values[1].items;
   std::vector<RowLease> leases;
   FetchPlan plan(config_.options.job);
-  for (size_t i = 0; i + 2 < fields.size(); i += 3) {
-    std::string_view head = fields[i].text;
+  for (const RedisReply& row : answer.values[1].items) {
+    std::string_view head = row.text;
     int64_t token = 0;
     SampleKey key;
     FRESHET_RETURN_IF_ERROR(TakeNumbers(head, ' ', token, key.ordinal, key.attempt, key.index));
@@ -185,8 +182,7 @@ absl::StatusOr<std::vector<RowLease>> RedisLeases::LeaseRows(const RowRequest& r
     RowLease& lease = leases.emplace_back();
     lease.token = config_.PortToken(token);
     lease.expires = absl::FromUnixMicros(expires);
-    FRESHET_ASSIGN_OR_RETURN(lease.sample, plan.AddSample(key, fields[i + 1].text, prompt_sum, head,
-                                                          fields[i + 2].text));
+    FRESHET_ASSIGN_OR_RETURN(lease.sample, plan.AddSample(key, /*score=*/"", prompt_sum, head));
   }
   FRESHET_ASSIGN_OR_RETURN(const std::set<int64_t> ended, reader_.Fetch(plan));
   std::erase_if(leases,
@@ -194,13 +190,13 @@ absl::StatusOr<std::vector<RowLease>> RedisLeases::LeaseRows(const RowRequest& r
   return leases;
 }
 
-absl::Status RedisLeases::EndRow(Task task, int64_t token, RowEnd end, const std::string& reason) {
+absl::Status RedisLeases::EndRow(int64_t token, RowEnd end, const std::string& reason) {
   FRESHET_RETURN_IF_ERROR(CheckRowEnd(token, end));
   FRESHET_ASSIGN_OR_RETURN(const ScriptAnswer answer,
                            runner_.Run(trajectory_scripts::kEndRow,
-                                       {TaskNumber(task), config_.ScriptToken(token),
+                                       {config_.ScriptToken(token),
                                         end == RowEnd::kFailed ? "failed" : "returned", reason}));
-  if (answer.code == "DEAD") return RowNotLive(task, token);
+  if (answer.code == "DEAD") return RowNotLive(token);
   if (answer.code == "DONE") {
     return FailedPrecondition("row lease ", token, " is done already");
   }

@@ -14,9 +14,9 @@
 
 namespace freshet {
 
-// Workers' leases of groups (rollouts) and rows (rewards and reference log-probs). Meaning and
-// errors as in TrajectoryStore; other errors as in RedisScriptRunner. The arguments of the
-// constructor must outlive the object. Thread-safe.
+// Workers' leases of groups (rollouts) and rows (rewards). Meaning and errors as in
+// TrajectoryStore; other errors as in RedisScriptRunner. The arguments of the constructor must
+// outlive the object. Thread-safe.
 class RedisLeases {
  public:
   RedisLeases(RedisScriptRunner& runner, const RedisBlobReader& reader, RedisMemoryGauge& memory)
@@ -31,7 +31,7 @@ class RedisLeases {
   absl::Status GiveUp(int64_t token, LeaseEnd end, const std::string& reason);
 
   absl::StatusOr<std::vector<RowLease>> LeaseRows(const RowRequest& request);
-  absl::Status EndRow(Task task, int64_t token, RowEnd end, const std::string& reason);
+  absl::Status EndRow(int64_t token, RowEnd end, const std::string& reason);
 
  private:
   RedisScriptRunner& runner_;

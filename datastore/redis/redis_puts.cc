@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstdio>
-#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -162,7 +161,7 @@ absl::StatusOr<std::vector<absl::Status>> PutAll(RedisScriptRunner& runner,
       FRESHET_RETURN_IF_ERROR(answer.Expect(1));
       std::vector<Put> again;
       for (const RedisReply& item : answer.values[0].items) {
-        if (item.items.size() < 3) return Internal("redis script: an error without values");
+        if (item.items.size() < 2) return Internal("redis script: an error without a code");
         Put& put = slice.puts.at(static_cast<size_t>(item.items[0].integer));
         PutError error{item.items[1].text};
         for (size_t i = 0; i < 3 && i + 2 < item.items.size(); ++i) {
@@ -195,28 +194,18 @@ absl::Status RefusedSample(const SamplePut& sample, const PutError& error, int64
       {error.values[0], root_lineage, {error.values[2], error.values[1]}, /*needs_loss=*/true});
 }
 
-absl::Status RefusedRow(Task task, const RowPut& row, const PutError& error) {
-  if (error.code == "DEAD") return RowNotLive(task, row.token);
-  const absl::Status status =
-      task == Task::kScore ? CheckScore(row.values.score.get())
-                           : CheckRefLogprobs(row.values.ref_logprobs.get(), error.values[0]);
-  return status.ok() ? Internal("redis script refused a well-formed value") : status;
+absl::Status RefusedRow(const RowPut& row, const PutError& error) {
+  if (error.code == "DEAD") return RowNotLive(row.token);
+  const absl::Status status = CheckScore(row.values.score.get());
+  return status.ok() ? Internal("redis script refused a well-formed score") : status;
 }
 
-absl::Status AddRow(Task task, const RowPut& row, const std::string& token, size_t position,
-                    PutSlice& slice) {
-  const auto& [score, ref] = row.values;
+absl::Status AddRow(const RowPut& row, const std::string& token, size_t position, PutSlice& slice) {
+  const Score* const score = row.values.score.get();
   std::vector<std::string> args = {token, "0", "0", ""};
-  if (task == Task::kScore && CheckScore(score.get()).ok()) {
+  if (CheckScore(score).ok()) {
     FRESHET_ASSIGN_OR_RETURN(const std::string record, EncodeScore(*score));
     args = {token, "1", Exact(score->reward), record};
-  } else if (task == Task::kRefLogprob && ref != nullptr &&
-             CheckRefLogprobs(ref.get(), std::ssize(*ref)).ok()) {
-    FRESHET_ASSIGN_OR_RETURN(std::string bytes, EncodeFloats(*ref));
-    FRESHET_ASSIGN_OR_RETURN(const std::string sum, BlobChecksum(bytes));
-    args = {token, "1", StrCat(ref->size()), sum};
-    slice.bytes += bytes.size();
-    slice.blobs.push_back({StrCat(token, ":r:", sum), std::move(bytes)});
   }
   slice.puts.push_back({position, {}, 0, std::move(args)});
   return absl::OkStatus();
@@ -260,19 +249,16 @@ absl::StatusOr<std::vector<absl::Status>> RedisPuts::PutSamples(
   return PutAll(runner_, trajectory_scripts::kPutSamples, samples.size(), add, SampleArgs, refused);
 }
 
-absl::StatusOr<std::vector<absl::Status>> RedisPuts::PutRows(Task task,
-                                                             const std::vector<RowPut>& rows) {
+absl::StatusOr<std::vector<absl::Status>> RedisPuts::PutRows(const std::vector<RowPut>& rows) {
   const auto add = [&](size_t i, PutSlice& slice) {
-    return AddRow(task, rows[i], config_.ScriptToken(rows[i].token), i, slice);
+    return AddRow(rows[i], config_.ScriptToken(rows[i].token), i, slice);
   };
-  const auto make_args = [task](const std::vector<Put>& puts) {
-    std::vector<std::string> args = {StrCat(static_cast<int>(task))};
+  const auto make_args = [](const std::vector<Put>& puts) {
+    std::vector<std::string> args;
     for (const Put& put : puts) args.insert(args.end(), put.args.begin(), put.args.end());
     return args;
   };
-  const auto refused = [&](size_t i, const PutError& error) {
-    return RefusedRow(task, rows[i], error);
-  };
+  const auto refused = [&](size_t i, const PutError& error) { return RefusedRow(rows[i], error); };
   return PutAll(runner_, trajectory_scripts::kPutRows, rows.size(), add, make_args, refused);
 }
 

@@ -10,7 +10,7 @@
 
 namespace freshet {
 
-// Puts of prompts, samples and row values. Meaning and errors as in TrajectoryStore; other errors
+// Puts of prompts, samples and scores. Meaning and errors as in TrajectoryStore; other errors
 // as in RedisScriptRunner. `runner` must outlive the object. Thread-safe.
 class RedisPuts {
  public:
@@ -19,7 +19,7 @@ class RedisPuts {
   absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts);
   // One script per 256 entries or 16 MiB, whichever comes first.
   absl::StatusOr<std::vector<absl::Status>> PutSamples(const std::vector<SamplePut>& samples);
-  absl::StatusOr<std::vector<absl::Status>> PutRows(Task task, const std::vector<RowPut>& rows);
+  absl::StatusOr<std::vector<absl::Status>> PutRows(const std::vector<RowPut>& rows);
 
  private:
   RedisScriptRunner& runner_;

@@ -31,15 +31,15 @@ namespace freshet {
 // Schema. All keys start with "{JOB}:", so they share a slot. `config` (JSON, written once,
 //   includes the format number), `options` and `state` (packed script state: version, epoch,
 //   counters), `g:ORDINAL` (hash: a group and its samples' descriptors), sorted sets of groups
-//   (`queue`, `kept`, `open`, `ready` by min version, `gleases` by expiry) and rows (`rows:TASK`,
-//   `rleases:TASK`), `holds` and `tokens` (lease token -> row, group), `claimed`, `step:S`,
+//   (`queue`, `kept`, `open`, `ready` by min version, `gleases` by expiry) and rows (`rows:0`,
+//   `rleases:0`), `holds` and `tokens` (lease token -> row, group), `claimed`, `step:S`,
 //   `digests`, `durable` (the journal), `ledger` (stream; one entry per group, whose id is the
 //   number of its first row), `segments` (stream; ledger rows packed by Sweep), `stats`, `reasons`,
 //   `engines`, `replay`, `replays`, `row_answers`, `revoked`, `above`, `dead` (list, newest
 //   kMaxDeadLetters), `changes` (hash) with a channel `changed:TOPIC` for each, `trash` (keys to
-//   delete, by time). Bytes: `b:p:ORDINAL:SUM` (prompt), `b:TOKEN:INDEX:SUM` (response or partial)
-//   and `b:TOKEN:r:SUM` (reference log-probs), where TOKEN is the fencing token of the producing
-//   lease and SUM the checksum. `e:*`: the evaluation (scripts/evaluation.lua).
+//   delete, by time). Bytes: `b:p:ORDINAL:SUM` (prompt) and `b:TOKEN:INDEX:SUM` (response or
+//   partial), where TOKEN is the fencing token of the producing lease and SUM the checksum. `e:*`:
+//   the evaluation (scripts/evaluation.lua).
 // Atomicity. Each operation is one script in one round trip. Operations that bring bytes send them
 //   first, in the same round trip, under unique names that expire in 5 minutes; the script makes
 //   them permanent or rejects them. So a rejected worker never changes accepted bytes. Operations
@@ -108,12 +108,12 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   absl::StatusOr<std::vector<RowLease>> LeaseRowsFor(const RowRequest& request) override {
     return leases_.LeaseRows(request);
   }
-  absl::StatusOr<std::vector<absl::Status>> PutRows(Task task,
+  absl::StatusOr<std::vector<absl::Status>> PutRows(Task,
                                                     const std::vector<RowPut>& rows) override {
-    return puts_.PutRows(task, rows);
+    return puts_.PutRows(rows);
   }
-  absl::Status EndRow(Task task, int64_t token, RowEnd end, const std::string& reason) override {
-    return leases_.EndRow(task, token, end, reason);
+  absl::Status EndRow(Task, int64_t token, RowEnd end, const std::string& reason) override {
+    return leases_.EndRow(token, end, reason);
   }
   absl::StatusOr<int64_t> RevokeWorker(const std::string& worker) override;
   absl::StatusOr<OpenEpochReply> OpenEpochFor(const EpochRequest& request) override {

@@ -45,7 +45,6 @@ void VisitValues(Config& config, const Visit& visit) {
   visit("max_lease_failures", options.max_lease_failures);
   visit("max_hand_backs", options.max_hand_backs);
   visit("max_requeues", options.max_requeues);
-  visit("needs_ref_logprob", options.needs_ref_logprob);
   visit("filter_zero_variance", options.filter_zero_variance);
   visit("max_filtered_in_a_row", options.max_filtered_in_a_row);
   visit("max_ledger_rows", options.max_ledger_rows);
@@ -77,8 +76,6 @@ Json ToJson(const RedisStoreConfig& config) {
 RedisStoreConfig FromJson(const Json& json) {
   RedisStoreConfig config;
   VisitValues(config, [&]<typename T>(const std::string& key, T& value) {
-    // Absent in stores of older versions, which use the default.
-    if ((key == "generation" || key == "max_hand_backs") && !json.contains(key)) return;
     if constexpr (std::is_same_v<T, Disposition>) {
       const auto parsed = ParseDisposition(json.at(key).get_ref<const std::string&>());
       if (parsed.ok()) value = *parsed;
@@ -155,7 +152,6 @@ std::vector<std::pair<std::string, std::string>> RedisStoreConfig::ScriptOptions
           {"max_lease_failures", StrCat(options.max_lease_failures)},
           {"max_hand_backs", StrCat(options.max_hand_backs)},
           {"max_requeues", StrCat(options.max_requeues)},
-          {"needs_ref", options.needs_ref_logprob ? "1" : "0"},
           {"filter", options.filter_zero_variance ? "1" : "0"},
           {"max_filtered", StrCat(max_filtered)},
           {"max_ledger_rows", StrCat(options.max_ledger_rows)},

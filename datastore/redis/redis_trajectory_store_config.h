@@ -61,7 +61,7 @@ constexpr int64_t kMaxScriptInteger = int64_t{1} << 53;
 // Format number of the scripts' data, stored with the configuration. Increment it for every change
 // to a key or packed record that older or newer scripts would misread. Data without a number counts
 // as 1.
-constexpr int64_t kRedisStoreFormat = 2;
+constexpr int64_t kRedisStoreFormat = 3;
 
 // INVALID_ARGUMENT: not usable as a key prefix.
 absl::Status ValidateJobName(const std::string& job);

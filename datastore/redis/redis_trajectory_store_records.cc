@@ -127,9 +127,8 @@ absl::Status Malformed(const Response& response, const ResponseBounds& bounds) {
   return status.ok() ? Internal("redis script refused a well-formed response") : status;
 }
 
-absl::Status RowNotLive(Task task, int64_t token) {
-  return FailedPrecondition("row lease ", token, " of task ",
-                            task == Task::kScore ? "score" : "ref_logprob", " is not live");
+absl::Status RowNotLive(int64_t token) {
+  return FailedPrecondition("row lease ", token, " is not live");
 }
 
 absl::StatusOr<SampleRecord> ParseSampleRecord(std::string_view text) {

@@ -32,7 +32,7 @@ struct ResponseSummary {
 ResponseSummary Summarize(const Response& response, bool needs_loss);
 // The CheckResponse error of a response that a script rejected under these bounds.
 absl::Status Malformed(const Response& response, const ResponseBounds& bounds);
-absl::Status RowNotLive(Task task, int64_t token);
+absl::Status RowNotLive(int64_t token);
 
 // "TOKEN CHECKSUM TOKENS FIRST:SUM:OFFSET:SIZE SPANS": location of a sample's bytes, and its ledger
 // data. The bytes are in blob TOKEN:FIRST:SUM, which may hold several samples.

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/mutex.h"
 #include "services/runtime/status.h"
 
@@ -42,6 +44,9 @@ class BidiReactor : public grpc::ServerBidiReactor<Request, Response> {
   // Queues a message. kFull: max_queue messages are queued; kClosed: the stream is ending or has
   // ended.
   SendResult Send(Response message) ABSL_LOCKS_EXCLUDED(mu_);
+  // The same, but waits for room. kFull: there was none within `timeout`. For threads that may
+  // block.
+  SendResult SendWithin(Response message, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
   // Ends the stream after the queued messages. The first call wins.
   void Finish(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   // Resumes reading after kPause.
@@ -72,6 +77,7 @@ class BidiReactor : public grpc::ServerBidiReactor<Request, Response> {
   std::shared_ptr<BidiReactor> self_;
   Request incoming_;  // used by the read in progress
   Mutex mu_;
+  CondVar room_;                                     // or the end
   std::deque<Response> queue_ ABSL_GUARDED_BY(mu_);  // front() is being written if writing_
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool finishing_ ABSL_GUARDED_BY(mu_) = false;
@@ -93,10 +99,26 @@ SendResult BidiReactor<Request, Response>::Send(Response message) {
 }
 
 template <typename Request, typename Response>
+SendResult BidiReactor<Request, Response>::SendWithin(Response message, absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  MutexLock lock(mu_);
+  while (!finishing_ && !broken_ && queue_.size() >= max_queue_) {
+    const absl::Duration left = deadline - absl::Now();
+    if (left <= absl::ZeroDuration()) return SendResult::kFull;
+    room_.WaitFor(mu_, left);
+  }
+  if (finishing_ || broken_) return SendResult::kClosed;
+  queue_.push_back(std::move(message));
+  Advance();
+  return SendResult::kQueued;
+}
+
+template <typename Request, typename Response>
 void BidiReactor<Request, Response>::Finish(const absl::Status& status) {
   MutexLock lock(mu_);
   if (finishing_) return;
   finishing_ = true;
+  room_.NotifyAll();
   final_status_ = status;
   Advance();
 }
@@ -133,6 +155,7 @@ void BidiReactor<Request, Response>::OnWriteDone(bool ok) {
   MutexLock lock(mu_);
   writing_ = false;
   queue_.pop_front();
+  room_.NotifyAll();
   if (!ok) broken_ = true;
   Advance();
 }
@@ -141,6 +164,7 @@ template <typename Request, typename Response>
 void BidiReactor<Request, Response>::OnCancel() {
   MutexLock lock(mu_);
   broken_ = true;
+  room_.NotifyAll();
   if (!finishing_) {
     finishing_ = true;
     final_status_ = absl::CancelledError("the stream was cancelled");

@@ -20,9 +20,9 @@
 
 namespace freshet::runtime {
 
-// Client side of one bidirectional stream, for threads that may block. Ends with RESOURCE_EXHAUSTED
-// when more than `max_buffered` received messages are unread. One thread may Read while another one
-// writes. Thread-safe.
+// Client side of one bidirectional stream, for threads that may block. When `max_buffered` received
+// messages are unread, it ends with RESOURCE_EXHAUSTED or, on request, lets the server wait. One
+// thread may Read while another one writes. Thread-safe.
 //
 //   auto stream = ClientStream<WorkerStatus, Directive>::Start(
 //       std::make_unique<grpc::ClientContext>(),
@@ -33,11 +33,14 @@ class ClientStream {
   using Reactor = grpc::ClientBidiReactor<Request, Response>;
   using Starter = std::function<void(grpc::ClientContext*, Reactor*)>;
 
+  enum class OnFull { kEnd, kWait };
+
   // Starts the call. A deadline of the context applies to the whole stream.
   static std::unique_ptr<ClientStream> Start(std::unique_ptr<grpc::ClientContext> context,
-                                             const Starter& starter, size_t max_buffered = 1024) {
+                                             const Starter& starter, size_t max_buffered = 1024,
+                                             OnFull on_full = OnFull::kEnd) {
     return std::unique_ptr<ClientStream>(
-        new ClientStream(std::move(context), starter, max_buffered));
+        new ClientStream(std::move(context), starter, max_buffered, on_full));
   }
   // Cancels the stream if it has not ended, and waits for its end.
   ~ClientStream();
@@ -84,7 +87,7 @@ class ClientStream {
   };
 
   ClientStream(std::unique_ptr<grpc::ClientContext> context, const Starter& starter,
-               size_t max_buffered);
+               size_t max_buffered, OnFull on_full);
   void ReadDone(bool ok) ABSL_LOCKS_EXCLUDED(mu_);
   void WriteDone(bool ok) ABSL_LOCKS_EXCLUDED(mu_);
   void Done(const grpc::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
@@ -104,13 +107,15 @@ class ClientStream {
 
   const std::unique_ptr<grpc::ClientContext> context_;
   const size_t max_buffered_;
+  const OnFull on_full_;
   Reactions reactions_;
   Response incoming_;
   Request outgoing_;
   mutable Mutex mu_;
   CondVar cv_;
   std::deque<Response> received_ ABSL_GUARDED_BY(mu_);
-  bool full_ ABSL_GUARDED_BY(mu_) = false;  // a message was dropped
+  bool full_ ABSL_GUARDED_BY(mu_) = false;   // a message was dropped
+  bool waits_ ABSL_GUARDED_BY(mu_) = false;  // for a Read, before it receives the next message
   bool finishing_ ABSL_GUARDED_BY(mu_) = false;
   bool reads_ended_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
@@ -123,8 +128,12 @@ class ClientStream {
 
 template <typename Request, typename Response>
 ClientStream<Request, Response>::ClientStream(std::unique_ptr<grpc::ClientContext> context,
-                                              const Starter& starter, size_t max_buffered)
-    : context_(std::move(context)), max_buffered_(max_buffered), reactions_(*this) {
+                                              const Starter& starter, size_t max_buffered,
+                                              OnFull on_full)
+    : context_(std::move(context)),
+      max_buffered_(max_buffered),
+      on_full_(on_full),
+      reactions_(*this) {
   starter(context_.get(), &reactions_);
   // Until reading ends, a read is always in progress, and other threads may start writes.
   reactions_.AddHold();
@@ -181,6 +190,7 @@ absl::StatusOr<Response> ClientStream<Request, Response>::Read(absl::Duration ti
   if (received_.empty()) return EndStatus();
   Response message = std::move(received_.front());
   received_.pop_front();
+  if (std::exchange(waits_, false)) reactions_.StartRead(&incoming_);
   return message;
 }
 
@@ -198,6 +208,7 @@ absl::Status ClientStream<Request, Response>::Finish(absl::Duration timeout) {
   MutexLock lock(mu_);
   finishing_ = true;
   received_.clear();
+  if (std::exchange(waits_, false)) reactions_.StartRead(&incoming_);
   const auto done = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return done_; };
   if (!Await(deadline, done)) {
     context_->TryCancel();
@@ -216,7 +227,8 @@ void ClientStream<Request, Response>::ReadDone(bool ok) {
       context_->TryCancel();
     }
     incoming_ = Response();
-    reactions_.StartRead(&incoming_);
+    waits_ = on_full_ == OnFull::kWait && !finishing_ && received_.size() >= max_buffered_;
+    if (!waits_) reactions_.StartRead(&incoming_);
   } else {
     // The server has ended the stream, or it broke: start nothing more from outside.
     reads_ended_ = true;

@@ -128,6 +128,20 @@ TEST(JobText, DescribesStaleSamplesThatNothingCorrects) {
               HasSubstr("warning     samples up to 2 versions old are trained without"));
 }
 
+TEST(JobText, DescribesRanks) {
+  Job job = Running();
+  job.add_ranks()->set_state("joins");
+  job::v1::Rank* rank = job.add_ranks();
+  rank->set_rank(1);
+  rank->set_state("computes");
+  rank->set_step(12);
+  rank->set_last_collective("all-reduce of gradients");
+  EXPECT_THAT(
+      DescribeJob(job, Now(), {80, false}),
+      HasSubstr("rank 0      joins\n"
+                "rank 1      computes, step 12, last collective: all-reduce of gradients\n"));
+}
+
 TEST(JobText, DescribesHowManyRolloutsThereShouldBe) {
   Job job = Running();
   job::v1::PoolScale* scale = job.mutable_rollouts();

@@ -182,7 +182,6 @@ TEST_P(EvaluationStoreContract, RefusesMalformedArguments) {
   without_prompt.prompt = nullptr;
   EXPECT_EQ(Put({without_prompt}).code(), kInvalid);
   EXPECT_EQ(Read().answered, 0);
-  EXPECT_EQ(evaluations().LeaseRowsFor({Task::kRefLogprob, "r0", "", 1}).status().code(), kInvalid);
   EXPECT_EQ(evaluations().LeaseRowsFor({Task::kScore, "", "", 1}).status().code(), kInvalid);
   EXPECT_EQ(Put({AnswerTo(0)}), absl::OkStatus());
   const RowLease row = EvaluationRows().at(0);

@@ -320,16 +320,12 @@ TEST_P(TrajectoryStoreContract, ExplainNamesAFullStoreAndALaggingEngine) {
   EXPECT_NE(explanation.text.find("late at version 0"), std::string::npos) << explanation.text;
 }
 
-TEST_P(TrajectoryStoreContract, ExplainNamesReferenceLogprobsAndKeptGroups) {
-  options_.needs_ref_logprob = true;
+TEST_P(TrajectoryStoreContract, ExplainNamesKeptGroups) {
   PutPrompts(1);
   const GroupLease lease = Lease(0, 1)[0];
   ASSERT_TRUE(store().PutSample(lease.token, 0, ResponseAt(0)).ok());
   PassLease();
   EXPECT_NE(store().Explain()->text.find("waits in the queue"), std::string::npos);
-  Finish(Lease(0, 1)[0], 0);
-  ScoreAll();
-  EXPECT_EQ(store().Explain()->edge, "ref_logprob");
 }
 
 TEST_P(TrajectoryStoreContract, StatsTimeTheStates) {

@@ -110,7 +110,7 @@ class TrajectoryStoreContract : public testing::TestWithParam<StoreBackend> {
     auto score = std::make_shared<Score>();
     score->reward = reward;
     score->outcome = outcome;
-    return {score, nullptr};
+    return {score};
   }
   std::vector<RowLease> Rows(Task task, int64_t n = 1000, const std::string& worker = "r0") {
     const auto rows = store().LeaseRows(task, worker, n);

@@ -125,8 +125,6 @@ TEST_P(TrajectoryStoreContract, EachRowOfACallHasAnAnswerOfItsOwn) {
               ElementsAre(kOk, kInvalid, kOk, kPrecondition, kOk, kOk, kOk, kInvalid));
   EXPECT_EQ(Now(GroupState::kReady), 1);
   EXPECT_EQ(Now(GroupState::kGenerated), 1);
-  EXPECT_THAT(Codes(store().PutRows(Task::kRefLogprob, {{rows[2].token, ScoreOf(1)}})),
-              ElementsAre(kPrecondition));
   EXPECT_THAT(Codes(store().PutRows(Task::kScore, {{rows[2].token, ScoreOf(1)}})),
               ElementsAre(kOk));
   EXPECT_EQ(Now(GroupState::kReady), 2);

@@ -1,7 +1,7 @@
 #ifndef FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_ROW_CONTRACT_H_
 #define FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_ROW_CONTRACT_H_
 
-// Contract tests: row leases, fields, failures and filtering of tasks.
+// Contract tests: row leases, scores, failures and filtering.
 
 #include <cmath>
 #include <string>
@@ -58,20 +58,6 @@ TEST_P(TrajectoryStoreContract, EachRowIsHandedOutOnceAndOldestFirst) {
   EXPECT_EQ(second[0].sample.key, (SampleKey{1, 0, 1}));
 }
 
-TEST_P(TrajectoryStoreContract, TasksConsumeIndependently) {
-  options_.needs_ref_logprob = true;
-  PutPrompts(1);
-  Finish(Lease(0, 1)[0], 0);
-  EXPECT_EQ(Rows(Task::kScore).size(), 2u);
-  EXPECT_EQ(Rows(Task::kRefLogprob).size(), 2u);
-}
-
-TEST_P(TrajectoryStoreContract, NoRefRowsUnlessTheJobNeedsThem) {
-  PutPrompts(1);
-  Finish(Lease(0, 1)[0], 0);
-  EXPECT_TRUE(Rows(Task::kRefLogprob).empty());
-}
-
 TEST_P(TrajectoryStoreContract, LeaseRowsRefusesANamelessWorkerAndNegativeCounts) {
   EXPECT_EQ(store().LeaseRows(Task::kScore, "", 1).status().code(), kInvalid);
   EXPECT_EQ(store().LeaseRows(Task::kScore, "r0", -1).status().code(), kInvalid);
@@ -86,18 +72,16 @@ TEST_P(TrajectoryStoreContract, PutFieldsIsIdempotentByToken) {
   EXPECT_EQ(store().FailRow(Task::kScore, rows[0].token, "late").code(), kPrecondition);
 }
 
-TEST_P(TrajectoryStoreContract, PutFieldsRefusesDeadTokensAndOtherTasks) {
+TEST_P(TrajectoryStoreContract, PutFieldsRefusesDeadTokens) {
   PutPrompts(1);
   Finish(Lease(0, 1)[0], 0);
   const auto rows = Rows(Task::kScore);
   EXPECT_EQ(store().PutFields(Task::kScore, 999, ScoreOf(1)).code(), kPrecondition);
-  EXPECT_EQ(store().PutFields(Task::kRefLogprob, rows[0].token, ScoreOf(1)).code(), kPrecondition);
   PassLease();
   EXPECT_EQ(store().PutFields(Task::kScore, rows[0].token, ScoreOf(1)).code(), kPrecondition);
 }
 
 TEST_P(TrajectoryStoreContract, PutFieldsRefusesBadValues) {
-  options_.needs_ref_logprob = true;
   PutPrompts(1);
   Finish(Lease(0, 1)[0], 0);
   const int64_t score = Rows(Task::kScore)[0].token;
@@ -106,16 +90,6 @@ TEST_P(TrajectoryStoreContract, PutFieldsRefusesBadValues) {
   EXPECT_EQ(store().PutFields(Task::kScore, score, ScoreOf(0, ScoreOutcome::kInfraError)).code(),
             kInvalid);
   EXPECT_TRUE(store().PutFields(Task::kScore, score, ScoreOf(0, ScoreOutcome::kWrongFormat)).ok());
-  const int64_t ref = Rows(Task::kRefLogprob)[0].token;
-  EXPECT_EQ(store().PutFields(Task::kRefLogprob, ref, {}).code(), kInvalid);
-  const auto put = [&](std::vector<float> values) {
-    return store().PutFields(
-        Task::kRefLogprob, ref,
-        {nullptr, std::make_shared<const std::vector<float>>(std::move(values))});
-  };
-  EXPECT_EQ(put({-1, -1}).code(), kInvalid);
-  EXPECT_EQ(put({-1, -1, INFINITY}).code(), kInvalid);
-  EXPECT_TRUE(put({-1, -1, -1}).ok());
 }
 
 TEST_P(TrajectoryStoreContract, AFailedRowIsTriedAgainAndThenKillsItsGroup) {
@@ -226,7 +200,6 @@ TEST_P(TrajectoryStoreContract, OnlyAnAnswerWithRowsIsRemembered) {
   ASSERT_THAT(other, SizeIs(1));
   EXPECT_EQ(other[0].sample.key.index, 1);
   EXPECT_THAT(*store().LeaseRowsFor({Task::kScore, "r0", "", 1}), IsEmpty());
-  EXPECT_THAT(*store().LeaseRowsFor({Task::kRefLogprob, "r0", "a", 1}), IsEmpty());
 }
 
 TEST_P(TrajectoryStoreContract, RenewExtendsRowLeases) {
@@ -252,33 +225,15 @@ TEST_P(TrajectoryStoreContract, RowsOfARequeuedGroupWithTokensStayScored) {
   EXPECT_EQ(rows[0].sample.key.index, 1);
 }
 
-TEST_P(TrajectoryStoreContract, AGroupIsReadyWhenAllItsFieldsAre) {
-  options_.needs_ref_logprob = true;
+TEST_P(TrajectoryStoreContract, AGroupIsReadyWhenItsSamplesAreScored) {
   PutPrompts(1);
   const GroupLease lease = Lease(0, 1)[0];
   EXPECT_EQ(Now(GroupState::kLeased), 1);
   Finish(lease, 0);
   EXPECT_EQ(Now(GroupState::kGenerated), 1);
   ScoreAll();
-  EXPECT_EQ(Now(GroupState::kScored), 1);
-  const auto values = std::make_shared<const std::vector<float>>(3, -1.0f);
-  for (const RowLease& row : Rows(Task::kRefLogprob)) {
-    ASSERT_TRUE(store().PutFields(Task::kRefLogprob, row.token, {nullptr, values}).ok());
-  }
   EXPECT_EQ(Now(GroupState::kReady), 1);
   EXPECT_EQ(Stats().transitions[static_cast<int>(GroupState::kScored)], 1);
-}
-
-TEST_P(TrajectoryStoreContract, FieldsMayArriveInAnyOrder) {
-  options_.needs_ref_logprob = true;
-  PutPrompts(1);
-  Finish(Lease(0, 1)[0], 0);
-  const auto values = std::make_shared<const std::vector<float>>(3, -1.0f);
-  for (const RowLease& row : Rows(Task::kRefLogprob)) {
-    ASSERT_TRUE(store().PutFields(Task::kRefLogprob, row.token, {nullptr, values}).ok());
-  }
-  ScoreAll();
-  EXPECT_EQ(Now(GroupState::kReady), 1);
 }
 
 TEST_P(TrajectoryStoreContract, GroupsWithEqualRewardsAreFiltered) {

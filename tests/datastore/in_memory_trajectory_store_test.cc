@@ -97,7 +97,7 @@ TEST(InMemoryTrajectoryStore, RolesAsThreadsFinishAJob) {
       for (const RowLease& row : rows) {
         auto score = std::make_shared<Score>();
         score->reward = row.sample.key.index;
-        (void)store.PutFields(Task::kScore, row.token, {score, nullptr});
+        (void)store.PutFields(Task::kScore, row.token, {score});
       }
       if (rows.empty()) store.AwaitChange(Topic::kRows, seen, kGuard);
     }

@@ -206,7 +206,7 @@ class Simulation {
             RandomBits(options_.seed, static_cast<uint64_t>(key.ordinal), 3) % 100 < 15;
         auto score = std::make_shared<freshet::Score>();
         score->reward = equal ? 0.0 : key.index;
-        (void)store_->PutFields(Task::kScore, row.token, {score, nullptr});
+        (void)store_->PutFields(Task::kScore, row.token, {score});
       });
     }
     queue_.After(0.2, [this] { Score(); });

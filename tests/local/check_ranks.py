@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Trains with two ranks, one of which is killed and later stopped; then interrupts and resumes with
-one rank; then trains in a cluster, with a trainer whose other rank is killed.
+one rank; then trains in a cluster, with a trainer whose other rank is killed: a child process, and a process of its own.
 
 usage: check_ranks.py PROGRAMS REPOSITORY
 """
@@ -13,6 +13,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "testing"))
+from launcher import Processes, SupervisedCluster, await_true  # noqa: E402
 
 STEPS = 10
 TIMEOUT_S = 240
@@ -91,9 +94,6 @@ def check_resume(programs, example, folder):
 
 
 def check_cluster(programs, example, folder):
-    sys.path.insert(0, str(example.parents[1] / "tests" / "testing"))
-    from launcher import SupervisedCluster, await_true
-
     cluster = SupervisedCluster(programs / "freshet", folder)
     try:
         def job():
@@ -107,6 +107,8 @@ def check_cluster(programs, example, folder):
         ranks = ranks_of(cluster.process(role="trainer")["process"]["pid"])
         if len(ranks) != 1:
             sys.exit(f"processes of the further ranks: {ranks}")
+        await_true("both ranks", lambda: [rank["last_collective"] for rank in job().get("ranks", ())].count(
+            "all-reduce of gradients") == 2, TIMEOUT_S, describe)
         os.kill(ranks[0], signal.SIGKILL)
         await_true("the notice", lambda: "rank 1 was ended by signal 9" in describe(), TIMEOUT_S, describe)
         await_true("the end", lambda: job()["state"] in ("SUCCEEDED", "FAILED"), TIMEOUT_S, describe)
@@ -117,6 +119,51 @@ def check_cluster(programs, example, folder):
         cluster.down()
 
 
+class RankedCluster(Processes):
+    """trainer-0 has two ranks; rank-1 is the other one."""
+
+    def program(self, role):
+        return super().program("trainer" if role == "rank" else role)
+
+    def command(self, name):
+        if name != "rank-1":
+            return super().command(name)
+        return [self.program("rank"), "--rank", "1", "--ranks", "2", "--rendezvous", self.grpc["trainer-0"]]
+
+    def flags(self, name):
+        return ["--ranks", "2"] if name == "trainer-0" else []
+
+
+def check_joined_rank(programs, example, folder):
+    """A rank that is a process of its own joins, is killed, and joins again."""
+    with RankedCluster(folder, programs) as cluster:
+        cluster.start_redis()
+        cluster.start_roles("controller-0")
+        cluster.start_roles("rollout-0", "reward-0", "trainer-0")
+        cluster.start_roles("rank-1")
+
+        def job():
+            return json.loads(cluster.freshet("get", "ranks", "-o", "json"))
+
+        def describe():
+            return f"\n{cluster.freshet('describe', 'ranks')}\n{cluster.log('trainer-0')[-2000:]}"
+
+        def summing():
+            return [rank.get("rank", 0) for rank in job().get("ranks", ())
+                    if rank["last_collective"] == "all-reduce of gradients"]
+
+        cluster.freshet("submit", str(example), "--id", "ranks", *settings(), "--set", "trainer.steps=100")
+        await_true("both ranks", lambda: summing() == [0, 1], TIMEOUT_S, describe)
+        cluster.kill("rank-1")
+        await_true("the notice", lambda: "rank_lost: rank 1 is gone" in describe(), TIMEOUT_S, describe)
+        cluster.start_roles("rank-1")
+        await_true("both ranks again", lambda: summing() == [0, 1] or job()["state"] == "SUCCEEDED", TIMEOUT_S, describe)
+        await_true("the end", lambda: job()["state"] in ("SUCCEEDED", "FAILED"), TIMEOUT_S, describe)
+        if job()["state"] != "SUCCEEDED" or cluster.log("trainer-0").count("event=ranks_formed ranks=2") < 2:
+            sys.exit(describe())
+        print(cluster.freshet("ledger", "verify", "ranks"))
+
+
 def settings():
     return [word for override in OVERRIDES for word in ("--set", override)]
 
@@ -124,7 +171,7 @@ def settings():
 def main():
     programs = pathlib.Path(sys.argv[1]).resolve()
     example = pathlib.Path(sys.argv[2]).resolve() / "examples" / "arithmetic.yaml"
-    for check in (check_lost_ranks, check_resume, check_cluster):
+    for check in (check_lost_ranks, check_resume, check_cluster, check_joined_rank):
         with tempfile.TemporaryDirectory() as folder:
             check(programs, example, pathlib.Path(folder))
     return 0

@@ -106,7 +106,7 @@ absl::StatusOr<std::vector<absl::Status>> HistoryStore::PutRows(Task task,
   absl::StatusOr<std::vector<absl::Status>> statuses =
       ForwardingTrajectoryStore::PutRows(task, rows);
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (task == Task::kScore) AddScore(rows[i], statuses.ok() ? (*statuses)[i] : statuses.status());
+    AddScore(rows[i], statuses.ok() ? (*statuses)[i] : statuses.status());
   }
   return statuses;
 }

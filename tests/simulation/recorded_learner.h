@@ -21,7 +21,7 @@ class RecordedLearner final : public Learner {
     history_.AddTrain(step, groups);
     return learner_->TrainStep(step, groups);
   }
-  std::string_view Arena() const override { return learner_->Arena(); }
+  absl::StatusOr<std::string_view> Arena() const override { return learner_->Arena(); }
   absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override {
     return learner_->Snapshot();
   }

@@ -27,7 +27,7 @@ class SimulatedLearner final : public Learner {
   absl::Status Load(const std::string& checkpoint);
   absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
                                             const std::vector<TrainGroup>& groups) override;
-  std::string_view Arena() const override { return arena_; }
+  absl::StatusOr<std::string_view> Arena() const override { return arena_; }
   absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override;
 
  private:

@@ -20,7 +20,7 @@
 namespace freshet {
 
 // Implements what prompt feeders and reward workers use: a bounded prompt queue with a high-water
-// mark, rows of Task::kScore with leases, fencing tokens and retries, and change counts. All other
+// mark, rows to score with leases, fencing tokens and retries, and change counts. All other
 // operations return UNIMPLEMENTED. Thread-safe.
 class FakeTrajectoryStore final : public TrajectoryStore {
  public:
@@ -137,7 +137,6 @@ class FakeTrajectoryStore final : public TrajectoryStore {
 
   absl::StatusOr<std::vector<RowLease>> LeaseRowsFor(const RowRequest& request) override
       ABSL_LOCKS_EXCLUDED(mu_) {
-    if (request.task != Task::kScore) return absl::UnimplementedError("only score");
     MutexLock lock(mu_);
     ++lease_rows_calls_;
     if (failing_calls_ > 0) {

@@ -15,6 +15,14 @@
 
 namespace freshet {
 
+// A process that takes part in data-parallel training.
+struct RankState {
+  int rank = 0;
+  std::string state;            // what it does, in words: "computes"
+  int64_t step = 0;             // the last one it began; 0: none
+  std::string last_collective;  // operation of all ranks that it began last; "": none
+};
+
 // Result of one training step. Means are over loss-bearing tokens unless noted.
 struct TrainStepResult {
   double loss = 0;
@@ -50,13 +58,16 @@ class Learner {
   virtual absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
                                                     const std::vector<TrainGroup>& groups) = 0;
 
-  // The parameters as one flat arena to publish, valid until the next TrainStep or Arena.
-  virtual std::string_view Arena() const = 0;
+  // The parameters as one flat arena to publish, valid until the next TrainStep or Arena. INTERNAL:
+  // they cannot be copied from a GPU.
+  virtual absl::StatusOr<std::string_view> Arena() const = 0;
 
   // The learner's state for a checkpoint. Where memory is short it is lent, not copied: TrainStep
   // then waits, before it changes the state, until all holders of the result have dropped it.
   virtual absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const = 0;
 
+  // All ranks, by number, if there are several. Thread-safe.
+  virtual std::vector<RankState> Ranks() const { return {}; }
   // Which ranks a step waits for, and what they do; "": it does not wait. Thread-safe.
   virtual std::string WaitsFor() const { return ""; }
 };

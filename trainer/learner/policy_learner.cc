@@ -235,7 +235,7 @@ absl::StatusOr<std::vector<std::vector<float>>> PolicyLearner::Score(
   }
 }
 
-std::string_view PolicyLearner::Arena() const {
+absl::StatusOr<std::string_view> PolicyLearner::Arena() const try {
   at::Tensor host = state_->arena();
   if (!state_->device.is_cpu()) {
     at::Tensor& copy = state_->published;
@@ -244,7 +244,9 @@ std::string_view PolicyLearner::Arena() const {
     }
     host = copy.copy_(host);
   }
-  return {static_cast<const char*>(host.const_data_ptr()), host.nbytes()};
+  return std::string_view(static_cast<const char*>(host.const_data_ptr()), host.nbytes());
+} catch (const std::exception& error) {
+  return TorchError(error);
 }
 
 absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() const {

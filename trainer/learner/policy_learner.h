@@ -99,7 +99,7 @@ class PolicyLearner final : public Learner {
                                             const std::vector<TrainGroup>& groups) override;
   // The masters, or with bf16 all of them rounded as the forward pass rounds them.
   // On a GPU, a copy in host memory.
-  std::string_view Arena() const override;
+  absl::StatusOr<std::string_view> Arena() const override;
   absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override;
 
   // Parts of TrainStep, for ranks that train together (data parallelism): their learners hold the

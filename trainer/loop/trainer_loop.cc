@@ -45,9 +45,9 @@ absl::Status TrainerLoop::Start(bool save_loaded, std::stop_token stop) {
   FRESHET_RETURN_IF_ERROR(TidyCheckpoints(options_.checkpoint_root, writer_epoch_,
                                           options_.passed_over, options_.damaged));
   FRESHET_RETURN_IF_ERROR(observer_.OnCommitted());
-  const WeightSnapshot& staged = publisher_.Stage(policy_, epoch_, learner_.Arena());
+  FRESHET_ASSIGN_OR_RETURN(const std::string loaded_hash, Stage(policy_));
   // The loaded version was committed earlier; its receipt is rebuilt from the store's reply.
-  CommitReceipt receipt{policy_, epoch_, policy_.version, staged.manifest.content_hash, digest_};
+  CommitReceipt receipt{policy_, epoch_, policy_.version, loaded_hash, digest_};
   if (save_loaded) FRESHET_RETURN_IF_ERROR(Checkpoint());
   if (!save_loaded) checkpointed_ = policy_.version;
   for (const JournalEntry& entry : opened.redo) {
@@ -74,8 +74,7 @@ absl::StatusOr<CommitReceipt> TrainerLoop::Redo(const JournalEntry& entry) {
   report.train_seconds = absl::ToDoubleSeconds(clock_.Now() - start);
   faults_.Reach("redo");
   const PolicyVersion next{policy_.lineage, entry.step};
-  const std::string content_hash =
-      publisher_.Stage(next, epoch_, learner_.Arena()).manifest.content_hash;
+  FRESHET_ASSIGN_OR_RETURN(const std::string content_hash, Stage(next));
   FRESHET_ASSIGN_OR_RETURN(
       const CommitReceipt receipt,
       store_.CommitStep(epoch_, entry.step, Ordinals(batch.groups), content_hash));
@@ -85,11 +84,16 @@ absl::StatusOr<CommitReceipt> TrainerLoop::Redo(const JournalEntry& entry) {
                          << " lineage=" << receipt.policy.lineage
                          << " loaded=" << options_.loaded.version;
   }
-  if (receipt.policy != next) publisher_.Stage(receipt.policy, epoch_, learner_.Arena());
+  if (receipt.policy != next) FRESHET_RETURN_IF_ERROR(Stage(receipt.policy).status());
   Committed(receipt);
   report.policy = policy_;
   FRESHET_RETURN_IF_ERROR(observer_.OnStep(report, publisher_.staged()));
   return receipt;
+}
+
+absl::StatusOr<std::string> TrainerLoop::Stage(PolicyVersion policy) {
+  FRESHET_ASSIGN_OR_RETURN(const std::string_view arena, learner_.Arena());
+  return publisher_.Stage(policy, epoch_, arena).manifest.content_hash;
 }
 
 absl::Status TrainerLoop::Train(int64_t step, const std::vector<TrainGroup>& groups,
@@ -196,8 +200,7 @@ absl::Status TrainerLoop::Step(int64_t step, const NextBatchReply& batch, double
   faults_.Reach("optimizer_step");
 
   const PolicyVersion next{policy_.lineage, step};
-  const std::string content_hash =
-      publisher_.Stage(next, epoch_, learner_.Arena()).manifest.content_hash;
+  FRESHET_ASSIGN_OR_RETURN(const std::string content_hash, Stage(next));
   FRESHET_ASSIGN_OR_RETURN(const CommitReceipt receipt,
                            store_.CommitStep(epoch_, step, Ordinals(batch.groups), content_hash));
   Committed(receipt);

@@ -122,6 +122,8 @@ class TrainerLoop {
                                                            double& waited_seconds);
   absl::Status Step(int64_t step, const NextBatchReply& batch, double waited_seconds);
   absl::StatusOr<CommitReceipt> Redo(const JournalEntry& entry);
+  // Stages the learner's weights as version `policy`; returns their content hash.
+  absl::StatusOr<std::string> Stage(PolicyVersion policy);
   absl::Status Train(int64_t step, const std::vector<TrainGroup>& groups, TrainStepResult& result);
   void Committed(const CommitReceipt& receipt);
   void TraceTrained(int64_t step, const std::vector<TrainGroup>& groups) const;

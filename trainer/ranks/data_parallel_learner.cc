@@ -41,26 +41,49 @@ void DataParallelLearner::Disband() {
   group_.swap(group);
 }
 
+std::vector<RankState> DataParallelLearner::Ranks() const {
+  const MutexLock lock(mu_);
+  std::vector<RankState> ranks = {{0, PhaseText(phase_), step_, last_collective_}};
+  if (group_ == nullptr) return ranks;
+  for (const trainer::v1::RankReport& report : group_->Reports()) {
+    ranks.push_back(ToRankState(report));
+  }
+  return ranks;
+}
+
 std::string DataParallelLearner::WaitsFor() const {
   const MutexLock lock(mu_);
-  return group_ == nullptr ? "" : LateRanks(phase_, step_, group_->Reports());
+  return group_ == nullptr ? starter_->WaitsFor() : LateRanks(phase_, step_, group_->Reports());
+}
+
+void DataParallelLearner::SetPhase(RankPhase phase) {
+  const MutexLock lock(mu_);
+  phase_ = phase;
+  if (const std::string collective = CollectiveText(phase); !collective.empty()) {
+    last_collective_ = collective;
+  }
 }
 
 absl::Status DataParallelLearner::Form(int ranks) {
   if (ranks == 1) Disband();
   if (ranks == 1 || group_ != nullptr) return absl::OkStatus();
+  formed_ = true;
   FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<RankGroup> group, starter_->Start(ranks));
   {
     const MutexLock lock(mu_);
     group_ = std::move(group);
   }
-  learner_->SetRanks(&group_->communicator(), [this](RankPhase phase) {
-    const MutexLock lock(mu_);
-    phase_ = phase;
-  });
+  learner_->SetRanks(&group_->communicator(), [this](RankPhase phase) { SetPhase(phase); });
   FRESHET_RETURN_IF_ERROR(learner_->SyncFromRankZero());
-  FRESHET_LOG(Info) << "event=ranks_formed ranks=" << ranks;
+  FRESHET_LOG(Info) << "event=ranks_formed ranks=" << group_->communicator().size()
+                    << " wanted=" << ranks;
   return absl::OkStatus();
+}
+
+int DataParallelLearner::WantedRanks() const {
+  // Only a step that has just lost ranks waits for them.
+  if (group_ == nullptr && formed_ && lost_.empty() && starter_->Ready() == 0) return 1;
+  return DecideRanks(ranks_, std::ssize(lost_)).ranks;
 }
 
 absl::StatusOr<TrainStepResult> DataParallelLearner::TrainStep(
@@ -69,6 +92,10 @@ absl::StatusOr<TrainStepResult> DataParallelLearner::TrainStep(
   {
     const MutexLock lock(mu_);
     step_ = step;
+  }
+  // Takes in ranks that have come since.
+  if (group_ != nullptr && group_->communicator().size() < ranks_ && starter_->Ready() > 0) {
+    Disband();
   }
   absl::StatusOr<TrainStepResult> result = RunStep(
       learner_->options(), step, groups,
@@ -85,8 +112,7 @@ absl::StatusOr<TrainStepResult> DataParallelLearner::TrainStep(
         return sums;
       });
   if (result.ok()) result->lost_ranks = std::move(lost_);
-  const MutexLock lock(mu_);
-  phase_ = RankPhase::kIdle;
+  SetPhase(RankPhase::kIdle);
   return result;
 }
 
@@ -94,9 +120,11 @@ absl::StatusOr<TrainStepResult> DataParallelLearner::TrainStep(
 absl::Status DataParallelLearner::WithRanks(int64_t step,
                                             absl::FunctionRef<absl::Status(size_t ranks)> work) {
   while (true) {
-    const int ranks = DecideRanks(ranks_, std::ssize(lost_)).ranks;
+    const int ranks = WantedRanks();
     absl::Status status = Form(ranks);
-    if (status.ok()) status = work(static_cast<size_t>(ranks));
+    if (status.ok()) {
+      status = work(static_cast<size_t>(group_ == nullptr ? 1 : group_->communicator().size()));
+    }
     if (ranks == 1) return status;
     absl::Status lost = group_ == nullptr ? status : group_->communicator().error();
     // The group has failed, or another rank has.

@@ -28,7 +28,8 @@ RankAttempt DecideRanks(int ranks, int64_t lost);
 // leads: it divides the minibatches, and the others get their state from it.
 //
 // A rank that dies or hangs is replaced, with the state of rank 0, and the minibatch is repeated;
-// rank 0 has not applied it before all ranks have taken part in the sum. If ranks are lost twice in
+// rank 0 has not applied it before all ranks have taken part in the sum. Without a replacement the
+// others go on, and it is taken in at the first step after it has come. If ranks are lost twice in
 // one step, rank 0 computes the rest of that step alone; the next step starts with all ranks again.
 // Thread safety: as Learner.
 class DataParallelLearner final : public Learner {
@@ -40,16 +41,21 @@ class DataParallelLearner final : public Learner {
 
   absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
                                             const std::vector<TrainGroup>& groups) override;
-  std::string_view Arena() const override { return learner_->Arena(); }
+  absl::StatusOr<std::string_view> Arena() const override { return learner_->Arena(); }
   absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override {
     return learner_->Snapshot();
   }
+  std::vector<RankState> Ranks() const override;
   std::string WaitsFor() const override;
 
  private:
   absl::Status WithRanks(int64_t step, absl::FunctionRef<absl::Status(size_t ranks)> work);
+  // Forms a group of up to `ranks`, or keeps the one there is.
   absl::Status Form(int ranks);
+  // The group that the next minibatch should have.
+  int WantedRanks() const;
   void Disband();
+  void SetPhase(RankPhase phase);
   absl::Status Send(trainer::v1::RankWork::Kind kind, int64_t step,
                     const std::vector<RankShare>& shares, int64_t largest_share);
   absl::Status ComputeProximal(int64_t step, Minibatch& minibatch, size_t ranks);
@@ -59,12 +65,14 @@ class DataParallelLearner final : public Learner {
   const std::unique_ptr<RankStarter> starter_;
   const int ranks_;
   std::vector<std::string> lost_;  // during the step
+  bool formed_ = false;            // a group, at some time
 
   mutable Mutex mu_;  // held to replace group_, and to read it on other threads
   // Null: none is formed. Only the thread of TrainStep writes it, and reads it without mu_.
   std::unique_ptr<RankGroup> group_;
   int64_t step_ ABSL_GUARDED_BY(mu_) = 0;
   RankPhase phase_ ABSL_GUARDED_BY(mu_) = RankPhase::kIdle;
+  std::string last_collective_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace freshet

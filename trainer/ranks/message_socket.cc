@@ -32,6 +32,8 @@ absl::Status MessageSocket::Await(short events, absl::Time deadline) const {
   }
 }
 
+void MessageSocket::Shutdown() { ::shutdown(fd_.get(), SHUT_RDWR); }
+
 absl::Status MessageSocket::Send(const google::protobuf::MessageLite& message,
                                  absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;

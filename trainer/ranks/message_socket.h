@@ -24,6 +24,9 @@ class MessageSocket {
   // INVALID_ARGUMENT: the message is too large. The socket is of no use afterwards.
   absl::Status Send(const google::protobuf::MessageLite& message, absl::Duration timeout);
 
+  // Ends both directions, and calls in progress, on both sides. Thread-safe.
+  void Shutdown();
+
   // Waits for a message. UNAVAILABLE: the other side has closed; DEADLINE_EXCEEDED: there was none
   // in time; DATA_LOSS: too large or not of this type. The socket is of no use afterwards.
   absl::Status Receive(google::protobuf::MessageLite& message, absl::Duration timeout);

@@ -6,10 +6,12 @@
 #include <thread>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "collective/relay_communicator.h"
 #include "trainer/ranks/rank_work.h"
 
 namespace freshet {
@@ -50,10 +52,18 @@ class Reports {
     }
     (void)Send();  // the thread notices if rank 0 is gone
   }
+  absl::Status SendCollective(std::string bytes, absl::Duration timeout) {
+    RankReport report;
+    report.set_collective(std::move(bytes));
+    const MutexLock lock(mu_);
+    return socket_.Send(report, timeout);
+  }
   void SetPhase(RankPhase phase) {
     {
       const MutexLock lock(mu_);
       report_.set_phase(PhaseText(phase));
+      const std::string collective = CollectiveText(phase);
+      if (!collective.empty()) report_.set_last_collective(collective);
     }
     (void)Send();
   }
@@ -71,8 +81,52 @@ class Reports {
   std::jthread thread_;
 };
 
+// The link to rank 0.
+class FollowerLinks final : public RelayLinks {
+ public:
+  FollowerLinks(MessageSocket& socket, Reports& reports) : socket_(socket), reports_(reports) {}
+
+  absl::Status Send(int /*rank*/, std::string bytes, absl::Duration timeout) override {
+    return reports_.SendCollective(std::move(bytes), timeout);
+  }
+  absl::StatusOr<std::string> Receive(int /*rank*/, absl::Duration timeout) override {
+    RankCommand command;
+    FRESHET_RETURN_IF_ERROR(socket_.Receive(command, timeout));
+    if (!command.has_collective()) return DataLoss("a command within a collective operation");
+    return std::move(*command.mutable_collective());
+  }
+  // Rank 0 closes the socket, which still carries the last report.
+  void Close() override {}
+
+ private:
+  MessageSocket& socket_;
+  Reports& reports_;
+};
+
+// The communicator in use, for the thread that notices that rank 0 is gone.
+class CurrentCommunicator {
+ public:
+  void Set(Communicator* communicator) {
+    const MutexLock lock(mu_);
+    communicator_ = communicator;
+    if (orphaned_ && communicator != nullptr) communicator->Abort(kOrphaned);
+  }
+  void Abort() {
+    const MutexLock lock(mu_);
+    orphaned_ = true;
+    if (communicator_ != nullptr) communicator_->Abort(kOrphaned);
+  }
+
+ private:
+  static constexpr char kOrphaned[] = "rank 0 has left";
+  Mutex mu_;
+  Communicator* communicator_ ABSL_GUARDED_BY(mu_) = nullptr;
+  bool orphaned_ ABSL_GUARDED_BY(mu_) = false;
+};
+
 // Sets `left` if it ends because the group has failed.
-absl::Status Work(MessageSocket& socket, const RankParts& parts, Reports& reports, bool& left) {
+absl::Status Work(MessageSocket& socket, const RankParts& parts, Reports& reports,
+                  CurrentCommunicator& current, bool& left) {
   reports.Set(RankReport::STATE_STARTING, 0);
   RankCommand command;
   FRESHET_RETURN_IF_ERROR(socket.Receive(command, kStartTimeout));
@@ -81,7 +135,15 @@ absl::Status Work(MessageSocket& socket, const RankParts& parts, Reports& report
   SetLogRole(StrCat("rank-", start.rank()));
   FRESHET_ASSIGN_OR_RETURN(const auto learner, parts.make_learner(start));
   reports.Set(RankReport::STATE_JOINING, 0);
-  FRESHET_ASSIGN_OR_RETURN(const auto communicator, parts.connect(start));
+  std::unique_ptr<Communicator> communicator;
+  if (start.rendezvous_file().empty()) {
+    communicator = MakeRelayCommunicator(start.rank(), start.ranks(),
+                                         std::make_shared<FollowerLinks>(socket, reports));
+  } else {
+    FRESHET_ASSIGN_OR_RETURN(communicator, parts.connect(start));
+  }
+  current.Set(communicator.get());
+  const absl::Cleanup unset = [&current] { current.Set(nullptr); };
   learner->SetRanks(communicator.get(), [&](RankPhase phase) { reports.SetPhase(phase); });
   const auto leave = [&](const absl::Status& status) {
     if (!communicator->error().ok()) left = true;
@@ -117,11 +179,15 @@ absl::Status Work(MessageSocket& socket, const RankParts& parts, Reports& report
 }  // namespace
 
 absl::Status RunRank(MessageSocket& socket, const RankParts& parts) {
-  Reports reports(socket, parts.on_orphaned);
+  CurrentCommunicator current;
+  Reports reports(socket, [&current, on_orphaned = parts.on_orphaned] {
+    current.Abort();
+    on_orphaned();
+  });
   bool left = false;
-  absl::Status status = Work(socket, parts, reports, left);
+  absl::Status status = Work(socket, parts, reports, current, left);
   if (left) {
-    reports.Set(RankReport::STATE_LEFT, 0);
+    reports.Set(RankReport::STATE_LEFT, 0, Message(status));
   } else if (!status.ok()) {
     reports.Set(RankReport::STATE_FAILED, 0, Message(status));
   }

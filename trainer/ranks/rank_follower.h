@@ -17,6 +17,7 @@ namespace freshet {
 struct RankParts {
   std::function<absl::StatusOr<std::unique_ptr<PolicyLearner>>(const trainer::v1::RankStart&)>
       make_learner;  // without weights
+  // Over Gloo, if rank 0 names a rendezvous file.
   std::function<absl::StatusOr<std::unique_ptr<Communicator>>(const trainer::v1::RankStart&)>
       connect;
   // Called when rank 0 is gone, on another thread; may end the process.

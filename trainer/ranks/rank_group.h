@@ -28,12 +28,16 @@ class RankGroup {
   virtual std::vector<trainer::v1::RankReport> Reports() const = 0;
 };
 
-// Port: starts ranks, be they processes of this machine or of others. Not thread-safe.
+// Port: starts ranks, be they processes of this machine or of others. Not thread-safe unless noted.
 class RankStarter {
  public:
   virtual ~RankStarter() = default;
-  // Starts ranks 1 .. ranks - 1 and connects to them. UNAVAILABLE, with the reason: one does not
-  // come in time.
+  // How many further ranks could be started now.
+  virtual int Ready() const = 0;
+  // What Start waits for; "" if it does not. Thread-safe.
+  virtual std::string WaitsFor() const { return ""; }
+  // Starts up to `ranks` - 1 further ranks, as many as come in time, and connects to them.
+  // UNAVAILABLE, with the reason: none comes, or one is lost again.
   virtual absl::StatusOr<std::unique_ptr<RankGroup>> Start(int ranks) = 0;
 };
 

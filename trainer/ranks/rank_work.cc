@@ -103,20 +103,42 @@ const char* PhaseText(RankPhase phase) {
   return "";
 }
 
+const char* CollectiveText(RankPhase phase) {
+  switch (phase) {
+    case RankPhase::kExchanging:
+      return "all-gather of outcomes";
+    case RankPhase::kSumming:
+      return "all-reduce of gradients";
+    default:
+      return "";
+  }
+}
+
+RankState ToRankState(const RankReport& report) {
+  const auto state = [&report]() -> std::string {
+    switch (report.state()) {
+      case RankReport::STATE_IDLE:
+        return PhaseText(RankPhase::kIdle);
+      case RankReport::STATE_TRAINING:
+        return report.phase().empty() ? "begins" : report.phase();
+      case RankReport::STATE_FAILED:
+      case RankReport::STATE_LEFT:
+        return "ends";
+      default:
+        return "joins";
+    }
+  };
+  return {report.rank(), state(), report.step(), report.last_collective()};
+}
+
 std::string LateRanks(RankPhase own, int64_t step,
                       const std::vector<trainer::v1::RankReport>& others) {
   if (own != RankPhase::kExchanging && own != RankPhase::kSumming) return "";
   std::vector<std::string> late;
-  for (size_t i = 0; i < others.size(); ++i) {
-    const RankReport& other = others[i];
-    const std::string rank = StrCat("rank ", i + 1);
-    if (other.state() != RankReport::STATE_IDLE && other.state() != RankReport::STATE_TRAINING) {
-      late.push_back(StrCat(rank, " (joins)"));
-    } else if (other.step() != step) {
-      late.push_back(StrCat(rank, " (has not begun)"));
-    } else if (other.phase() != PhaseText(own)) {
-      late.push_back(StrCat(rank, " (", other.phase().empty() ? "begins" : other.phase(), ")"));
-    }
+  for (const RankReport& other : others) {
+    const RankState rank = ToRankState(other);
+    if (rank.step == step && rank.state == PhaseText(own)) continue;
+    late.push_back(StrCat("rank ", rank.rank, " (", rank.state, ")"));
   }
   if (late.empty()) return "";
   return StrCat("step ", step, ": ", absl::StrJoin(late, ", "));

@@ -19,8 +19,12 @@ trainer::v1::RankWork ToProto(trainer::v1::RankWork::Kind kind, int64_t step,
 absl::StatusOr<Minibatch> ShareOf(const trainer::v1::RankWork& work);
 
 const char* PhaseText(RankPhase phase);
+// The operation of all ranks that the phase is; "" if it is none.
+const char* CollectiveText(RankPhase phase);
 
-// Which of `others` (from rank 1 on) a rank in phase `own` of step `step` waits for, and what they
+RankState ToRankState(const trainer::v1::RankReport& report);
+
+// Which of `others` a rank in phase `own` of step `step` waits for, and what they
 // do; "": for none. Pure.
 std::string LateRanks(RankPhase own, int64_t step,
                       const std::vector<trainer::v1::RankReport>& others);

@@ -9,11 +9,13 @@
 
 #include "absl/status/statusor.h"
 #include "base/data_roots.h"
+#include "base/unique_fd.h"
 #include "freshet/job/v1/job_spec.pb.h"
 #include "model/model_setup.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/learner/learner.h"
 #include "trainer/learner/sft_warmup.h"
+#include "trainer/ranks/joined_ranks.h"
 #include "weights/manifest.h"
 
 namespace freshet {
@@ -48,6 +50,16 @@ class LearnerFactory {
                                                const DataRoots& roots) = 0;
   // May take minutes. CANCELLED if `progress` stopped it.
   virtual absl::StatusOr<StartedLearner> Start(const LearnerStart& start) = 0;
+
+  // From now on learners train with the ranks in `joined`, if their jobs want ranks. Call it first.
+  // UNIMPLEMENTED: these learners have no ranks.
+  virtual absl::Status UseRanks(std::shared_ptr<JoinedRanks> /*joined*/) {
+    return absl::UnimplementedError("this trainer has no ranks");
+  }
+  // Takes part in a group of ranks, led by the process behind `socket`, until that is closed.
+  virtual absl::Status RunRank(UniqueFd /*socket*/) {
+    return absl::UnimplementedError("this trainer has no ranks");
+  }
 };
 
 }  // namespace freshet

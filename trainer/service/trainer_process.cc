@@ -12,7 +12,12 @@
 #include "base/command_line.h"
 #include "base/fault_point.h"
 #include "base/str_cat.h"
+#include "base/version.h"
+#include "services/runtime/channel.h"
 #include "services/runtime/process_identity.h"
+#include "services/runtime/serve.h"
+#include "trainer/ranks/grpc/rank_role.h"
+#include "trainer/ranks/grpc/rank_service.h"
 #include "trainer/service/cluster_weight_plane.h"
 #include "trainer/service/trainer_metrics.h"
 #include "trainer/service/trainer_service.h"
@@ -30,6 +35,52 @@ std::string DefaultStateDir() {
   return StrCat(home != nullptr ? home : "", "/.local/state/freshet");
 }
 
+struct RankFlags {
+  int rank = 0;
+  int ranks = 1;
+  std::string rendezvous;
+};
+
+void AddRankFlags(const Command& app, RankFlags& flags) {
+  app.Add("--ranks", flags.ranks,
+          "processes of this trainer, which train together; 1: a job's ranks are child processes")
+      .Range(1, 1024)
+      .ShowDefault();
+  app.Add("--rank", flags.rank, "number of this process; only 0 is a member of the cluster")
+      .Range(0, 1023)
+      .ShowDefault();
+  app.Add("--rendezvous", flags.rendezvous, "HOST:PORT of rank 0's gRPC services");
+}
+
+// INVALID_ARGUMENT naming the flag.
+absl::Status CheckRankFlags(const RankFlags& flags) {
+  if (flags.rank >= flags.ranks) {
+    return InvalidArgument("--rank: ", flags.rank, " is not below --ranks ", flags.ranks);
+  }
+  if (flags.rank > 0 && flags.rendezvous.empty()) {
+    return InvalidArgument("--rendezvous: needed with --rank ", flags.rank);
+  }
+  return absl::OkStatus();
+}
+
+// Serves as one of ranks 1 .. until the process is told to stop. Returns the exit code.
+int ServeRank(const runtime::WorkerFlags& flags, const RankFlags& ranks, LearnerFactory& learners) {
+  const auto channel = runtime::MakeChannel(
+      ranks.rendezvous, runtime::ForMember(runtime::ChannelOptionsOf(flags),
+                                           runtime::Name(cluster::v1::ROLE_TRAINER)));
+  if (!channel.ok()) {
+    std::fprintf(stderr, "freshet-trainer: --rendezvous: %s\n", Message(channel.status()).c_str());
+    return 2;
+  }
+  RankRole role({ranks.rank, ranks.ranks, *channel,
+                 [&](UniqueFd socket) { return learners.RunRank(std::move(socket)); }});
+  runtime::ServeOptions serve;
+  serve.role = runtime::Name(cluster::v1::ROLE_TRAINER);
+  serve.version = Version();
+  serve.endpoint = flags.endpoint;
+  return runtime::Serve(role, serve);
+}
+
 }  // namespace
 
 int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, StoreWrapper wrap_store) {
@@ -45,7 +96,18 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, StoreWrap
           "peak operations per second of the processor, for freshet_mfu_ratio; 0: unknown")
       .NotNegative()
       .ShowDefault();
+  RankFlags ranks;
+  AddRankFlags(app, ranks);
   if (const std::optional<int> code = app.Parse(argc, argv)) return *code;
+  std::shared_ptr<JoinedRanks> joined;
+  if (ranks.rank == 0 && ranks.ranks > 1) joined = std::make_shared<JoinedRanks>(ranks.ranks);
+  absl::Status usable = CheckRankFlags(ranks);
+  if (usable.ok() && joined != nullptr) usable = learners.UseRanks(joined);
+  if (!usable.ok()) {
+    std::fprintf(stderr, "freshet-trainer: %s\n", Message(usable).c_str());
+    return 2;
+  }
+  if (ranks.rank > 0) return ServeRank(flags, ranks, learners);
   const absl::StatusOr<DataRoots> roots = DataRoots::Create(data_roots);
   if (!roots.ok()) {
     std::fprintf(stderr, "freshet-trainer: %s\n", Message(roots.status()).c_str());
@@ -81,12 +143,15 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, StoreWrap
   context.listener = &training;
   context.state_dir = state_dir;
   context.time_scale = flags.time_scale;
+  std::vector<grpc::Service*> services = {&weights, &service};
+  std::optional<GrpcRankService> rank_service;
+  if (joined != nullptr) services.push_back(&rank_service.emplace(joined));
   return process->Serve(
       /*exclusive=*/true,
       [&](const cluster::v1::Assign& assign, const std::string& worker,
           runtime::ControllerCalls& controller,
           std::stop_token) { return TrainingWork::Create(assign, worker, controller, context); },
-      {&weights, &service}, [&] { training.Refresh(); });
+      services, [&] { training.Refresh(); });
 }
 
 }  // namespace freshet

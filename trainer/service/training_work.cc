@@ -375,6 +375,15 @@ void TrainingWork::FillStatus(AssignmentStatus& status) const {
   if (status.state() == AssignmentStatus::STATE_RUNNING) status.set_state(state_);
   status.set_waits_for(waits_for_);
   if (waits_for_.empty() && training_ != nullptr) status.set_waits_for(training_->WaitsFor());
+  if (training_ != nullptr) {
+    for (const RankState& state : training_->Ranks()) {
+      job::v1::Rank& rank = *status.add_ranks();
+      rank.set_rank(state.rank);
+      rank.set_state(state.state);
+      rank.set_step(state.step);
+      rank.set_last_collective(state.last_collective);
+    }
+  }
   status.mutable_policy()->set_lineage(policy_.lineage);
   status.mutable_policy()->set_version(policy_.version);
 }

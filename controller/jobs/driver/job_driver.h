@@ -59,6 +59,7 @@ struct JobLive {
   std::map<std::string, int64_t> groups;  // by state
   std::map<std::string, int64_t> ended;   // by reason
   std::vector<DeadLetter> dead;           // newest first
+  std::vector<job::v1::Rank> ranks;       // of the trainer, if several
 };
 
 // Drives one job that has left the queue, from loading its model and data to its end: assigns

@@ -282,6 +282,7 @@ absl::Status JobDriver::Watch(JobRecord& record, const WorkersReport& report, ab
   JobGauges gauges = Measure(record, blockage, health.since_progress, now);
   JobDemand demand = MeasureDemandOf(record, report, gauges, now);
   JobLive live;
+  live.ranks = report.ranks;
   live.waits_for = StrCat(blockage.edge, ": ", blockage.text);
   if (stats_.has_value()) {
     for (int state = 0; state < kNumGroupStates; ++state) {

@@ -85,6 +85,7 @@ void JobWorkers::InspectAssignment(const Assignment& assignment, const Member& m
       report.trainer_running = running;
       report.trainer_busy = member.status.busy_ratio();
       report.trainer_done = status->state() == AssignmentStatus::STATE_DONE;
+      report.ranks.assign(status->ranks().begin(), status->ranks().end());
       report.trainer_waits = status->state() == AssignmentStatus::STATE_FAILED
                                  ? StrCat("failed: ", status->error())
                                  : status->waits_for();

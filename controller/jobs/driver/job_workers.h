@@ -32,6 +32,7 @@ struct WorkersReport : WorkersHealth {
   int64_t trainer_sequence = 0;           // of its last status
   bool trainer_lists_work = false;        // its last status names the assignment
   std::vector<EvaluatorSlot> evaluators;  // running rollouts that have weights
+  std::vector<job::v1::Rank> ranks;       // of the trainer, if several
 };
 
 // The workers of one job: reads their reports, decides when failed work restarts, and tells the hub

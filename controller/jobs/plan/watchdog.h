@@ -13,9 +13,9 @@
 namespace freshet {
 
 // Edges on which a job can block. These are values of a metric label, so the set is fixed.
-constexpr const char* kBlockingEdges[] = {"trainer",   "rollout",     "reward",    "env",
-                                          "prompts",   "store",       "datastore", "evaluation",
-                                          "staleness", "ref_logprob", "paused",    "done"};
+constexpr const char* kBlockingEdges[] = {"trainer",   "rollout", "reward",    "env",
+                                          "prompts",   "store",   "datastore", "evaluation",
+                                          "staleness", "paused",  "done"};
 
 // What the workers of a job report at one moment, as far as the watchdog needs it.
 struct WorkersHealth {

@@ -1,5 +1,5 @@
 -- Ends groups with unreadable bytes as dropped(corrupt). Arguments: (ordinal, attempt, field,
--- checksum, text) of each; field: ph, or s, p, q and the sample index. Skips groups whose field has
+-- checksum, text) of each; field: ph, or s or p and the sample index. Skips groups whose field has
 -- changed. Returns for each: 1 dropped, 0 gone, 2 already trained.
 local out = {}
 for i = 1, #ARGV - 4, 5 do

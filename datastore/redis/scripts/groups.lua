@@ -2,7 +2,7 @@
 --
 -- A group is the hash {job}:g:ORDINAL. Field n holds its numbers, packed:
 --   st since kept att min max rq step tok   as in the in-memory store's Group
---   fin np sc rf                            finished, partial, scored, referenced samples
+--   fin np sc                               finished, partial, scored samples
 --   lmin lmax ntok                          loss versions and tokens of the finished samples
 --   cont                                    engine version that may continue it
 --   lf put                                  failed leases, token of the last one with a sample
@@ -11,15 +11,14 @@
 -- Other fields: wrk (holder), toks (its lease tokens), ph (checksum of the prompt), rw (first
 -- reward), bl (blob names of its finished samples), hd (lease tokens of its rows). Per sample i: s
 -- (finished) and p (partial): 'TOKEN CHECKSUM TOKENS FIRST:SUM:OFFSET:SIZE SPANS', where spans are
--- 'lineage:version:begin:end:loss;...' and the bytes are in blob TOKEN:FIRST:SUM; u and v: 'STAGE
--- TOKEN COUNTS' of the tasks score and ref_logprob, with counts 'FAILURES LOSSES' ('0' for none);
--- c: the score; q: 'TOKEN CHECKSUM' of the reference log-probs. From READY on, these are replaced
--- by rows (a line 'INDEX s' each) and scores ('SIZE:c' and 'SIZE:q' each).
+-- 'lineage:version:begin:end:loss;...' and the bytes are in blob TOKEN:FIRST:SUM; u: 'STAGE TOKEN
+-- COUNTS' of its row, with counts 'FAILURES LOSSES' ('0' for none); c: the score. From READY on,
+-- these are replaced by rows (a line 'INDEX s' each) and scores ('SIZE:c' each).
 --
 -- A script changes its copy of a group. settle() writes the copies and the derived indexes;
 -- finish() calls it, and so must code that reads an index after a change.
 local GROUP = {'st', 'since', 'kept', 'att', 'min', 'max', 'rq', 'step', 'tok', 'fin', 'np', 'sc',
-  'rf', 'lmin', 'lmax', 'ntok', 'cont', 'neq', 'lf', 'put', 'ls', 'lsn', 'hb', 'hbt', 'pl'}
+  'lmin', 'lmax', 'ntok', 'cont', 'neq', 'lf', 'put', 'ls', 'lsn', 'hb', 'hbt', 'pl'}
 -- Fields that the next attempt keeps.
 local LASTING = {st = true, since = true, kept = true, att = true, rq = true, lf = true, ls = true,
   lsn = true, hb = true, hbt = true, pl = true}
@@ -27,10 +26,7 @@ local NOW = {[0] = 'n0', 'n1', 'n2', 'n3', 'n4', 'n5', 'n6', 'n7', 'n8', 'n9', '
 local ENTERED = {[0] = 't0', 't1', 't2', 't3', 't4', 't5', 't6', 't7', 't8', 't9', 't10', 't11'}
 local STAYED = {[0] = 'd0', 'd1', 'd2', 'd3', 'd4', 'd5', 'd6', 'd7', 'd8', 'd9', 'd10', 'd11'}
 local PENDING, HELD, DONE = 1, 2, 3
-local STAGE = {[0] = 'u', [1] = 'v'}
-local TASK = {[0] = 'score', [1] = 'ref_logprob'}
-local ROW_LEASES = {[0] = prefix .. 'rleases:0', [1] = prefix .. 'rleases:1'}
-local PENDING_ROWS = {[0] = prefix .. 'rows:0', [1] = prefix .. 'rows:1'}
+local ROW_LEASES, PENDING_ROWS = prefix .. 'rleases:0', prefix .. 'rows:0'
 local GROUP_LEASES, HOLDS, TOKENS = prefix .. 'gleases', prefix .. 'holds', prefix .. 'tokens'
 
 local function group_key(ord) return prefix .. 'g:' .. ord end
@@ -41,7 +37,7 @@ local function pack_group(g)
 end
 local function unpack_group(packed)
   local g, numbers = {}, cmsgpack.unpack(packed)
-  for i = 1, #GROUP do g[GROUP[i]] = numbers[i] or 0 end -- older versions packed fewer
+  for i = 1, #GROUP do g[GROUP[i]] = numbers[i] end
   return g
 end
 
@@ -113,18 +109,8 @@ local function load_all(ord)
   local list = call('HGETALL', group_key(ord))
   local f = {}
   for i = 1, #list, 2 do f[list[i]] = list[i + 1] end
-  if not f.rows then return f end
-  local at = 1
-  local function next_part()
-    local first, last = f.scores:find(':', at, true)
-    local size = tonumber(f.scores:sub(at, first - 1))
-    at = last + size + 1
-    return size > 0 and f.scores:sub(last + 1, last + size) or nil
-  end
-  for index, descriptor in f.rows:gmatch('(%d+) ([^\n]+)') do
+  for index, descriptor in (f.rows or ''):gmatch('(%d+) ([^\n]+)') do
     f['s' .. index] = descriptor
-    f['c' .. index] = next_part()
-    f['q' .. index] = next_part()
   end
   return f
 end
@@ -159,10 +145,10 @@ end
 
 local function row_member(ord, index) return format('%s:%05d', ord, index) end
 
--- Makes the row available (again): its inputs for the task are ready.
-local function offer(g, task, index, counts)
-  write(g, STAGE[task] .. index, PENDING .. ' 0 ' .. counts)
-  call('ZADD', PENDING_ROWS[task], g.min, row_member(g.ord, index))
+-- Makes the row available again.
+local function offer(g, index, counts)
+  write(g, 'u' .. index, PENDING .. ' 0 ' .. counts)
+  call('ZADD', PENDING_ROWS, g.min, row_member(g.ord, index))
 end
 
 -- Name of the blob that holds a sample.
@@ -176,15 +162,13 @@ local function sample_head(g, step)
   return format('%d %d %d %s %d %d', J.epoch, step, step - 1, ordinal_number(g.ord), g.att, J.lineage)
 end
 
--- A hold is 'TASK ORDINAL INDEX DONE WORKER'.
+-- A hold is 'ORDINAL INDEX DONE WORKER'.
 local function parse_hold(text)
   if not text then return nil end
-  local task, ord, index, done, worker = text:match('^(%d) (%d+) (%d+) (%d) (.*)$')
-  return {task = tonumber(task), ord = ord, index = index, done = done == '1', worker = worker}
+  local ord, index, done, worker = text:match('^(%d+) (%d+) (%d) (.*)$')
+  return {ord = ord, index = index, done = done == '1', worker = worker}
 end
-local function hold_text(task, ord, index, done, worker)
-  return concat({task, ord, index, done, worker}, ' ')
-end
+local function hold_text(ord, index, done, worker) return concat({ord, index, done, worker}, ' ') end
 local function counts_in(progress) return progress:match('^%d %d+ (.*)$') end
 
 -- Functions that end attempts and groups. Created on first use, because most calls end none.
@@ -198,12 +182,10 @@ local function ends()
   end
   -- Removes the rows, holds and tokens of the attempt described by `f` (load_all).
   local function forget_tokens(ord, f)
-    for task = 0, 1 do
-      for index = 0, J.group_size - 1 do
-        local stage, token = (f[STAGE[task] .. index] or ''):match('^(%d) (%d+)')
-        if stage == '1' then call('ZREM', PENDING_ROWS[task], row_member(ord, index)) end
-        if stage == '2' then call('ZREM', ROW_LEASES[task], token) end
-      end
+    for index = 0, J.group_size - 1 do
+      local stage, token = (f['u' .. index] or ''):match('^(%d) (%d+)')
+      if stage == '1' then call('ZREM', PENDING_ROWS, row_member(ord, index)) end
+      if stage == '2' then call('ZREM', ROW_LEASES, token) end
     end
     forget_listed(HOLDS, f.hd)
     forget_listed(TOKENS, f.toks)
@@ -368,13 +350,9 @@ local function ends()
     settle()
   end
 
-  local function release(token, hold)
-    call('ZREM', ROW_LEASES[hold.task], token)
-    call('HDEL', HOLDS, token)
-  end
   -- DecideRowEnd in staleness_policy.cc. `label` says how the lease ended, `reason` is free text.
   local function end_row(token, hold, label, reason)
-    local g, progress = load(hold.ord, STAGE[hold.task] .. hold.index)
+    local g, progress = load(hold.ord, 'u' .. hold.index)
     local failures, losses = counts_in(progress[1]):match('^(%d+) ?(%d*)$')
     failures, losses = tonumber(failures), tonumber(losses) or 0
     local failed = label == 'failed'
@@ -385,12 +363,13 @@ local function ends()
       losses = 0
     end
     if failed then failures = failures + 1 end
-    release(token, hold)
+    call('ZREM', ROW_LEASES, token)
+    call('HDEL', HOLDS, token)
     if failures >= J.max_row_failures then
-      call('HDEL', group_key(g.ord), STAGE[hold.task] .. hold.index)
-      return end_group(g, 'dead', TASK[hold.task] .. '_failed', failures .. ' times: ' .. reason)
+      call('HDEL', group_key(g.ord), 'u' .. hold.index)
+      return end_group(g, 'dead', 'score_failed', failures .. ' times: ' .. reason)
     end
-    offer(g, hold.task, hold.index, failures .. ' ' .. losses)
+    offer(g, hold.index, failures .. ' ' .. losses)
     changed(ROWS)
   end
   -- Ends the row leases with these tokens, oldest first. Returns how many were live.
@@ -409,7 +388,7 @@ local function ends()
   end
 
   local function extend_leases(gap)
-    for _, leases in ipairs({GROUP_LEASES, ROW_LEASES[0], ROW_LEASES[1]}) do
+    for _, leases in ipairs({GROUP_LEASES, ROW_LEASES}) do
       for _, member in ipairs(call('ZRANGE', leases, 0, -1)) do call('ZINCRBY', leases, gap, member) end
     end
     if J.next_expiry ~= NEVER then set('next_expiry', J.next_expiry + gap) end
@@ -426,16 +405,14 @@ local function ends()
       end_lease(g, 'lease_expired', 'lease of ' .. holder[1] .. ' expired', holder[1])
     end
     local tokens = {}
-    for task = 0, 1 do
-      for _, token in ipairs(call('ZRANGEBYSCORE', ROW_LEASES[task], '-inf', now)) do
-        tokens[#tokens + 1] = tonumber(token)
-      end
+    for _, token in ipairs(call('ZRANGEBYSCORE', ROW_LEASES, '-inf', now)) do
+      tokens[#tokens + 1] = tonumber(token)
     end
     expired = expired + end_rows(tokens, 'expired', '')
     count('leases_expired', expired)
     settle()
     local earliest = NEVER
-    for _, leases in ipairs({GROUP_LEASES, ROW_LEASES[0], ROW_LEASES[1]}) do
+    for _, leases in ipairs({GROUP_LEASES, ROW_LEASES}) do
       local first = call('ZRANGE', leases, 0, 0, 'WITHSCORES')
       if first[2] then earliest = math.min(earliest, tonumber(first[2])) end
     end
@@ -482,28 +459,22 @@ local function group_of(token, ...)
 end
 local function is_live(g, token) return g and g.st == LEASED and g.tok == tonumber(token) end
 
-local function ready_part(text)
-  return text and format('%d:', #text) .. text or '0:'
-end
-local function ready_score(score, ref) return ready_part(score) .. ready_part(ref) end
+local function ready_score(score) return format('%d:', #score) .. score end
 
--- Moves the group on if it has the fields of its next state. `ready`: rows and scores of a group
--- that becomes ready now and has no per-sample fields.
+-- Moves the group on if all of its samples are finished and scored. `ready`: rows and scores of a
+-- group that becomes ready now and has no per-sample fields.
 local function advance(g, ready)
-  if g.st == GENERATED then
-    if g.sc < J.group_size then return end
-    move(g, SCORED)
-    if J.filter == 1 and g.neq == 0 then return ends().filter_group(g) end
-  end
-  if g.st ~= SCORED or (J.needs_ref == 1 and g.rf < J.group_size) then return end
+  if g.st ~= GENERATED or g.sc < J.group_size then return end
+  move(g, SCORED)
+  if J.filter == 1 and g.neq == 0 then return ends().filter_group(g) end
   if not ready then
     ready = {rows = {}, scores = {}}
     local f, old = load_all(g.ord), {}
     for i = 1, J.group_size do
       local index = format('%d', i - 1)
       ready.rows[i] = index .. ' ' .. f['s' .. index]
-      ready.scores[i] = ready_score(f['c' .. index], f['q' .. index])
-      for _, kind in ipairs({'s', 'c', 'q', 'u', 'v'}) do
+      ready.scores[i] = ready_score(f['c' .. index])
+      for _, kind in ipairs({'s', 'c', 'u'}) do
         if f[kind .. index] then old[#old + 1] = kind .. index end
       end
     end

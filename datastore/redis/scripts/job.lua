@@ -21,16 +21,15 @@ local NEVER = 9007199254740991
 local MAX_DEAD = 1000 -- entries of the dead-letter list
 
 -- J: the state {job}:state, falling back to the options {job}:options (each one packed table), then
--- to defaults for keys that older versions did not write.
+-- to the first values of keys that create.lua does not write.
 local J
-local LACKING = {max_hand_backs = 16, losses = 0, lost_worker = '', lost_token = 0, packed = 0,
-  epoch_requests = {}}
+local UNWRITTEN = {losses = 0, lost_worker = '', lost_token = 0, epoch_requests = {}}
 do
   local packed = call('MGET', KEYS[1], prefix .. 'options')
   if not packed[1] or not packed[2] then return {'GONE', ''} end
   local options = cmsgpack.unpack(packed[2])
   if options.generation ~= ARGV[3] then return {'GONE', ''} end
-  setmetatable(options, {__index = LACKING})
+  setmetatable(options, {__index = UNWRITTEN})
   J = setmetatable(cmsgpack.unpack(packed[1]), {__index = options})
 end
 local dirty = false

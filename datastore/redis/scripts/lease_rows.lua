@@ -1,21 +1,18 @@
--- Leases pending rows of a task, oldest first. Arguments: task, worker, requested rows, request id.
--- Returns the expiry and for each row 'TOKEN ORDINAL ATTEMPT INDEX CHECKSUM DESCRIPTOR', its score
--- and its reference log-probs.
-local task, worker, wanted, request = num(1), arg(2), num(3), arg(4)
+-- Leases pending rows, oldest first. Arguments: worker, requested rows, request id. Returns the
+-- expiry and for each row 'TOKEN ORDINAL ATTEMPT INDEX CHECKSUM DESCRIPTOR'.
+local worker, wanted, request = arg(1), num(2), arg(3)
 if is_revoked(worker) then return finish('REVOKED') end
 expire()
 local expires, out = now + J.ttl, {}
 local expires_text = format('%d', expires)
 local holds, leases, tokens = {}, {}, {}
 
--- Adds a row to the reply. s, c, q: its fields.
-local function show(token, head, index, tail, s, c, q)
+-- Adds a row to the reply. s: its descriptor.
+local function show(token, head, index, tail, s)
   tokens[#tokens + 1] = token
   leases[#leases + 1] = expires_text
   leases[#leases + 1] = token
   out[#out + 1] = concat({token, head, index, tail, s})
-  out[#out + 1] = c or ''
-  out[#out + 1] = q or ''
 end
 local function head_of(ord, g) return format(' %d %d ', tonumber(ord), g.att) end
 
@@ -25,25 +22,26 @@ local function lease_run(ord, popped, first, last)
   for n = first, last do
     local index = format('%d', tonumber(popped[n]:sub(18)))
     indices[#indices + 1] = index
-    for _, kind in ipairs({'s', 'c', 'q', STAGE[task]}) do fields[#fields + 1] = kind .. index end
+    fields[#fields + 1] = 's' .. index
+    fields[#fields + 1] = 'u' .. index
   end
   local g, f = load(ord, unpack(fields))
   local head, tail = head_of(ord, g), ' ' .. f[1] .. ' '
   local held = {f[2] or ''}
   for n, index in ipairs(indices) do
-    local token, at = format('%d', J.last_token + n), 4 * n - 1
-    write(g, STAGE[task] .. index, HELD .. ' ' .. token .. ' ' .. counts_in(f[at + 3]))
+    local token, at = format('%d', J.last_token + n), 2 * n + 1
+    write(g, 'u' .. index, HELD .. ' ' .. token .. ' ' .. counts_in(f[at + 1]))
     held[n + 1] = token
     holds[#holds + 1] = token
-    holds[#holds + 1] = hold_text(task, ord, index, 0, worker)
-    show(token, head, index, tail, f[at], f[at + 1], f[at + 2])
+    holds[#holds + 1] = hold_text(ord, index, 0, worker)
+    show(token, head, index, tail, f[at])
   end
   write(g, 'hd', concat(held, ' '))
   set('last_token', J.last_token + #indices)
 end
 local function lease_rows()
-  local popped = wanted > 0 and call('ZRANGE', PENDING_ROWS[task], 0, wanted - 1) or {}
-  call_many('ZREM', PENDING_ROWS[task], popped)
+  local popped = wanted > 0 and call('ZRANGE', PENDING_ROWS, 0, wanted - 1) or {}
+  call_many('ZREM', PENDING_ROWS, popped)
   local at, MOST = 1, 256
   while at <= #popped do
     local ord, last = popped[at]:sub(1, 16), at
@@ -60,10 +58,10 @@ end
 local function repeat_rows(answer)
   for _, token in ipairs(answer) do
     local hold = parse_hold(call('HGET', HOLDS, token))
-    if hold and not hold.done and hold.task == task then
+    if hold and not hold.done then
       local index = hold.index
-      local g, f = load(hold.ord, 'ph', 's' .. index, 'c' .. index, 'q' .. index)
-      show(token, head_of(hold.ord, g), index, ' ' .. f[1] .. ' ', f[2], f[3], f[4])
+      local g, f = load(hold.ord, 'ph', 's' .. index)
+      show(token, head_of(hold.ord, g), index, ' ' .. f[1] .. ' ', f[2])
     end
   end
 end
@@ -79,6 +77,6 @@ else
     call('HSET', answers, worker, cmsgpack.pack({request, tokens}))
   end
 end
-call_many('ZADD', ROW_LEASES[task], leases)
+call_many('ZADD', ROW_LEASES, leases)
 if #tokens > 0 then set('next_expiry', math.min(J.next_expiry, expires)) end
 return finish('OK', expires_text, out)

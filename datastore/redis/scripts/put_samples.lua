@@ -58,14 +58,14 @@ end
 -- Stores a run that is a whole group, scored and in order, without writing per-sample fields.
 -- Returns false without effect for any other run.
 local function put_whole(g, at, count, loss_oldest, loss_newest)
-  if g.fin + g.np > 0 or count ~= J.group_size or J.needs_ref == 1 then return false end
+  if g.fin + g.np > 0 or count ~= J.group_size then return false end
   local rows, scores, neq, first = {}, {}, 0, argv[at + HEAD + 2]
   for n = 1, count do
     local i = at + HEAD + (n - 1) * SIZE
     local index, reward = argv[i], argv[i + 2]
     if tonumber(index) ~= n - 1 or reward == '' or reward == '-' then return false end
     rows[n] = index .. ' ' .. argv[i + 1]
-    scores[n] = ready_score(argv[i + 3], nil)
+    scores[n] = ready_score(argv[i + 3])
     if neq == 0 and differ(reward, first) then neq = 1 end
   end
   if (J.filter == 1 and neq == 0) or not keep(argv[at + 3]) then return false end
@@ -97,13 +97,12 @@ local function put_each(g, at, count, loss_oldest, loss_newest)
   local live, min = is_live(g, token), g and g.min
   local further = g and select(2, load(g.ord, 'rw', 'bl'))
   local first = further and further[1]
-  local rows, ref_rows, taken = {}, {}, false
+  local rows, taken = {}, false
   local function flush()
     if not taken then return end
     write(g, 'bl', further[2] and further[2] .. ' ' .. blob or blob)
-    call_many('ZADD', PENDING_ROWS[0], rows)
-    call_many('ZADD', PENDING_ROWS[1], ref_rows)
-    if #rows + #ref_rows > 0 then changed(ROWS) end
+    call_many('ZADD', PENDING_ROWS, rows)
+    if #rows > 0 then changed(ROWS) end
   end
   local function take(index, i)
     local partial, reward, descriptor = f['p' .. index], argv[i + 2], argv[i + 1]
@@ -129,11 +128,6 @@ local function put_each(g, at, count, loss_oldest, loss_newest)
       if differ(reward, first) then g.neq = 1 end
       g.sc = g.sc + 1
       write(g, 'c' .. index, argv[i + 3])
-    end
-    if J.needs_ref == 1 then
-      write(g, 'v' .. index, '1 0 0')
-      ref_rows[#ref_rows + 1] = min
-      ref_rows[#ref_rows + 1] = row_member(g.ord, index)
     end
   end
   for i = at + HEAD, at + HEAD + (count - 1) * SIZE, SIZE do

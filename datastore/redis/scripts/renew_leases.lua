@@ -10,7 +10,7 @@ for i = 2, #ARGV - 4 do
   if is_live(g, token) and call('HGET', group_key(g.ord), 'wrk') == worker then
     call('ZADD', GROUP_LEASES, now + J.ttl, g.ord)
   elseif hold and not hold.done and hold.worker == worker then
-    call('ZADD', ROW_LEASES[hold.task], now + J.ttl, token)
+    call('ZADD', ROW_LEASES, now + J.ttl, token)
   else
     dead[#dead + 1] = i - 2
   end

@@ -19,11 +19,9 @@ for _, ord in ipairs(groups) do
   end
 end
 local rows = {}
-for task = 0, 1 do
-  for _, token in ipairs(call('ZRANGE', ROW_LEASES[task], 0, -1)) do
-    if parse_hold(call('HGET', HOLDS, token)).worker == worker then
-      rows[#rows + 1] = tonumber(token)
-    end
+for _, token in ipairs(call('ZRANGE', ROW_LEASES, 0, -1)) do
+  if parse_hold(call('HGET', HOLDS, token)).worker == worker then
+    rows[#rows + 1] = tonumber(token)
   end
 end
 returned = returned + ends().end_rows(rows, 'worker_lost', 'worker ' .. worker .. ' was lost')

@@ -137,11 +137,7 @@ local function group_edge(ord)
     end
     return edge_of('reward', format(
       '%s has %d rows unscored, %d of them leased; in all %d rows wait and %d are leased', name,
-      J.group_size - g.sc, held, call('ZCARD', PENDING_ROWS[0]), call('ZCARD', ROW_LEASES[0])))
-  elseif g.st == SCORED then
-    return edge_of('ref_logprob', format(
-      '%s waits for reference log-probs: %d rows wait and %d are leased', name,
-      call('ZCARD', PENDING_ROWS[1]), call('ZCARD', ROW_LEASES[1])))
+      J.group_size - g.sc, held, call('ZCARD', PENDING_ROWS), call('ZCARD', ROW_LEASES)))
   end
   return edge_of('staleness', format('%s is ready with min version %d', name, g.min))
 end

@@ -169,13 +169,6 @@
 {{- fail "controller.datasets.existingClaim and controller.datasets.configMap are both set: leave one of them empty" -}}
 {{- end -}}
 {{- end -}}
-{{- $disk := .Values.trainer.persistence -}}
-{{- if and (gt (int .Values.trainer.ranks) 1) (not .Values.trainer.image.repository) -}}
-{{- fail (printf "trainer.ranks is %d: the chart's own images run one pod per trainer; set trainer.ranks=1 (the job key trainer.ranks starts ranks within the pod), or trainer.image.repository to an image whose freshet-trainer takes --rank, --ranks and --rendezvous" (int .Values.trainer.ranks)) -}}
-{{- end -}}
-{{- if and (gt (int .Values.trainer.ranks) 1) $disk.enabled (not $disk.existingClaim) -}}
-{{- fail "trainer.ranks is above 1 without a shared volume: all ranks load the same checkpoint; set trainer.persistence.existingClaim to a ReadWriteMany claim" -}}
-{{- end -}}
 {{- end -}}
 
 {{/* Checks that a drain can end before the pod is killed: list WHERE CFG. */}}

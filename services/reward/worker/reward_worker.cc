@@ -126,7 +126,7 @@ void RewardWorker::Process(const HeldRow& held) {
     put_at_ = now + options_.put_period;
     renewal_cv_.NotifyAll();
   }
-  done_.push_back({held.row.token, {std::make_shared<const Score>(*std::move(score)), nullptr}});
+  done_.push_back({held.row.token, {std::make_shared<const Score>(*std::move(score))}});
 }
 
 std::optional<Score> RewardWorker::ScoreRow(const HeldRow& held, absl::Time start) {

@@ -70,14 +70,13 @@ struct RewardCounters {
   int64_t failed() const { return timeouts + infra_errors; }
 };
 
-// Leases rows of Task::kScore, scores them and stores the rewards. A row whose scorer fails is
-// handed back with the reason (FailRow), never rewarded. While the scorer is unavailable
-// (UNAVAILABLE), no row fails: rows are handed back, and one at a time is tried, with backoff. The
-// same applies if the scorer becomes unavailable while it has a row (ABORTED), but a row fails
-// every second time this happens to it with no other row being scored here. Scores that cannot be
-// stored are kept and retried. Leases of rows in hand are renewed, however long scoring takes; a
-// row whose lease is lost anyway is abandoned. Any number of workers may share a store and a
-// scorer.
+// Leases rows, scores them and stores the rewards. A row whose scorer fails is handed back with the
+// reason (FailRow), never rewarded. While the scorer is unavailable (UNAVAILABLE), no row fails:
+// rows are handed back, and one at a time is tried, with backoff. The same applies if the scorer
+// becomes unavailable while it has a row (ABORTED), but a row fails every second time this happens
+// to it with no other row being scored here. Scores that cannot be stored are kept and retried.
+// Leases of rows in hand are renewed, however long scoring takes; a row whose lease is lost anyway
+// is abandoned. Any number of workers may share a store and a scorer.
 //
 // The store, the scorer and the clock must outlive the worker. Only one thread at a time may call
 // RunOnce or Run; Run starts `parallel` threads of its own. The other methods are thread-safe.

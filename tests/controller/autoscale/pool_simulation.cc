@@ -258,8 +258,7 @@ class Simulation {
          Take(store_->LeaseRows(freshet::Task::kScore, "w", 256), "LeaseRows")) {
       auto score = std::make_shared<freshet::Score>();
       score->reward = row.sample.key.index;
-      const absl::Status put =
-          store_->PutFields(freshet::Task::kScore, row.token, {score, nullptr});
+      const absl::Status put = store_->PutFields(freshet::Task::kScore, row.token, {score});
       if (!put.ok()) result_.violations.push_back(StrCat("PutFields: ", Message(put)));
     }
     queue_.After(0.1, [this] { Score(); });

@@ -67,8 +67,6 @@ std::vector<Kind> AllKinds() {
        [](std::string_view blob) { return DecodePrompt(blob).status().code(); }},
       {"score", *EncodeScore(SampleScore()),
        [](std::string_view blob) { return DecodeScore(blob).status().code(); }},
-      {"floats", *EncodeFloats({1.f, -2.f, 3.f}),
-       [](std::string_view blob) { return DecodeFloats(blob).status().code(); }},
   };
 }
 
@@ -189,14 +187,6 @@ TEST(TrajectoryBlob, ScoreComesBack) {
   EXPECT_EQ(got->outcome, sent.outcome);
 }
 
-TEST(TrajectoryBlob, FloatsComeBack) {
-  for (const std::vector<float>& sent : {std::vector<float>{}, {1.5f}, {1.f, 2.f, 3.f}}) {
-    const auto got = DecodeFloats(*EncodeFloats(sent));
-    ASSERT_TRUE(got.ok()) << got.status();
-    EXPECT_EQ(*got, sent);
-  }
-}
-
 TEST(TrajectoryBlob, EncodeRefusesAMaskThatIsNoBit) {
   Response response = SampleResponse();
   response.loss_mask[2] = 2;
@@ -204,8 +194,9 @@ TEST(TrajectoryBlob, EncodeRefusesAMaskThatIsNoBit) {
 }
 
 TEST(TrajectoryBlob, EncodeRefusesMoreTokensThanTheLimit) {
-  const std::vector<float> values(static_cast<size_t>(kMaxBlobTokens) + 1, 0.f);
-  EXPECT_EQ(EncodeFloats(values).status().code(), absl::StatusCode::kInvalidArgument);
+  Prompt prompt = SamplePrompt();
+  prompt.prompt_ids.resize(static_cast<size_t>(kMaxBlobTokens) + 1);
+  EXPECT_EQ(EncodePrompt(prompt).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(TrajectoryBlob, EverySingleByteChangeIsDataLoss) {
@@ -275,9 +266,12 @@ TEST(TrajectoryBlob, HostileRecordsWithAGoodChecksumNeverCrash) {
 }
 
 TEST(TrajectoryBlob, HostileCountsAreDataLoss) {
-  BlobWriter floats(BlobKind::kFloats, 8);
-  floats.Put(uint32_t{0xffffffff});
-  EXPECT_EQ(DecodeFloats(std::move(floats).Finish()).status().code(), absl::StatusCode::kDataLoss);
+  BlobWriter ids(BlobKind::kPrompt, 32);
+  ids.Put(int64_t{0});
+  ids.Put(int32_t{0});
+  ids.Put(uint32_t{0xffffffff});
+  ids.Put(uint32_t{0});
+  EXPECT_EQ(DecodePrompt(std::move(ids).Finish()).status().code(), absl::StatusCode::kDataLoss);
   BlobWriter spans(BlobKind::kResponse, 32);
   spans.Put(uint8_t{0});
   for (int i = 0; i < 3; ++i) spans.Put(uint32_t{0});
@@ -353,8 +347,10 @@ TEST(TrajectoryBlob, RandomBytesAreDataLoss) {
 }
 
 TEST(TrajectoryBlob, ChecksumNamesTheContent) {
-  const std::string a = *EncodeFloats({1.f});
-  const std::string b = *EncodeFloats({2.f});
+  Score score = SampleScore();
+  const std::string a = *EncodeScore(score);
+  score.reward += 1;
+  const std::string b = *EncodeScore(score);
   EXPECT_EQ(*BlobChecksum(a), Hex64(Xxh3(a.data(), a.size() - 8)));
   EXPECT_NE(*BlobChecksum(a), *BlobChecksum(b));
   EXPECT_EQ(BlobChecksum("1234567").status().code(), absl::StatusCode::kDataLoss);

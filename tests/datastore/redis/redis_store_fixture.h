@@ -94,7 +94,7 @@ class RedisStoreTest : public testing::Test {
   static FieldValues ScoreOf(double reward) {
     auto score = std::make_shared<Score>();
     score->reward = reward;
-    return {score, nullptr};
+    return {score};
   }
   void ScoreAll() {
     const auto rows = store().LeaseRows(Task::kScore, "r0", 10'000);

@@ -50,12 +50,12 @@ TEST_F(RedisStoreFault, OpenReadsTheConfiguration) {
   StartServer();
   EXPECT_EQ(RedisTrajectoryStore::Open(client_, "job", settings_).status().code(),
             absl::StatusCode::kNotFound);
-  options_.needs_ref_logprob = true;
+  options_.filter_zero_variance = true;
   options_.lease_ttl = absl::Milliseconds(1500);
   (void)store();
   const auto opened = RedisTrajectoryStore::Open(client_, "job", settings_);
   ASSERT_TRUE(opened.ok()) << opened.status();
-  EXPECT_TRUE((*opened)->options().needs_ref_logprob);
+  EXPECT_TRUE((*opened)->options().filter_zero_variance);
   EXPECT_EQ((*opened)->options().lease_ttl, absl::Milliseconds(1500));
   Redis({"SET", "{job}:config", "{\"job\": 1}"});
   EXPECT_EQ(RedisTrajectoryStore::Open(client_, "job", settings_).status().code(),
@@ -73,8 +73,9 @@ TEST_F(RedisStoreFault, AStoreOfAnotherFormatIsRefusedAndCanBeRemoved) {
     std::string message;
   };
   const Case cases[] = {
-      {"", "store of job job: format 1 found, this program needs 2: finish the job with the older"},
-      {"\"format\":3,", "format 3 found, this program needs 2: finish the job with the newer"},
+      {"", "store of job job: format 1 found, this program needs 3: finish the job with the older"},
+      {"\"format\":2,", "format 2 found, this program needs 3: finish the job with the older"},
+      {"\"format\":4,", "format 4 found, this program needs 3: finish the job with the newer"},
   };
   for (const Case& c : cases) {
     std::string other = config;
@@ -144,16 +145,14 @@ TEST_F(RedisStoreFault, AFormerLeaderRemovesNothing) {
   EXPECT_THAT(Keys("{job}:*"), IsEmpty());
 }
 
-// Stores of older versions have no generation.
-TEST_F(RedisStoreFault, AStoreWithoutAGenerationIsOpenedAndRemoved) {
+// Stores of older formats may have no generation.
+TEST_F(RedisStoreFault, AStoreWithoutAGenerationIsRemoved) {
   (void)store();
   std::string config = Redis({"GET", "{job}:config"}).text;
   const std::string generation = "\"generation\":0,";
   ASSERT_NE(config.find(generation), std::string::npos) << config;
   config.erase(config.find(generation), generation.size());
   Redis({"SET", "{job}:config", config});
-  EXPECT_EQ((*RedisTrajectoryStore::Open(client_, "job", settings_))->options().generation, 0);
-  EXPECT_NE(NewStore(), nullptr);
   EXPECT_TRUE(DeleteJobKeys(*client_, {"job"}).ok());
   EXPECT_THAT(Keys("*"), IsEmpty());
 }
@@ -364,7 +363,6 @@ TEST_F(RedisStoreFault, LeasesAreExtendedByTheLengthOfAnOutage) {
 
 TEST_F(RedisStoreFault, RowLeasesAreExtendedByTheLengthOfAnOutageToo) {
   settings_.outage_threshold = absl::Seconds(8);
-  options_.needs_ref_logprob = true;
   options_.max_row_failures = 1;
   const auto leases = Lease(0, 2);  // until 30 s
   Finish(leases[0], 0);
@@ -375,66 +373,13 @@ TEST_F(RedisStoreFault, RowLeasesAreExtendedByTheLengthOfAnOutageToo) {
   };
   for (int i = 0; i < 4; ++i) pass(absl::Seconds(5));
   std::vector<int64_t> rows;  // until 50 s
-  for (const Task task : {Task::kScore, Task::kRefLogprob}) {
-    const auto leased = *store().LeaseRows(task, "r0", 1);
-    rows.push_back(leased.at(0).token);
-  }
+  const auto leased = *store().LeaseRows(Task::kScore, "r0", 2);
+  for (const RowLease& row : leased) rows.push_back(row.token);
   pass(absl::Minutes(5));
   EXPECT_EQ(expired, 0);
   for (int i = 0; i < 3; ++i) pass(absl::Seconds(5));
   EXPECT_EQ(expired, 1) << "that of the group alone";
   EXPECT_THAT(*store().RenewLeases("r0", rows), IsEmpty());
-}
-
-// A store without max_hand_backs and losses, with groups of 20 numbers, all places of the queue 0.
-constexpr char kAgeStore[] = R"lua(
-local prefix = '{job}:'
-local function change(key, edit)
-  local value = cmsgpack.unpack(redis.call('GET', key))
-  edit(value)
-  redis.call('SET', key, cmsgpack.pack(value))
-end
-change(prefix .. 'options', function(options) options.max_hand_backs = nil end)
-change(prefix .. 'state', function(state)
-  for _, name in ipairs({'losses', 'lost_worker', 'lost_token', 'packed', 'epoch_requests'}) do
-    state[name] = nil
-  end
-end)
-for _, key in ipairs(redis.call('KEYS', prefix .. 'g:*')) do
-  local numbers = cmsgpack.unpack(redis.call('HGET', key, 'n'))
-  for i = 21, #numbers do numbers[i] = nil end
-  redis.call('HSET', key, 'n', cmsgpack.pack(numbers))
-end
-for _, ordinal in ipairs(redis.call('ZRANGE', prefix .. 'queue', 0, -1)) do
-  redis.call('ZADD', prefix .. 'queue', 0, ordinal)
-end
-local config = redis.call('GET', prefix .. 'config')
-local changed
-config, changed = config:gsub('"max_hand_backs":%d+,', '')
-redis.call('SET', prefix .. 'config', config)
-return changed
-)lua";
-
-TEST_F(RedisStoreFault, AStoreOfTheVersionBeforeGoesOn) {
-  OpenEpoch();
-  const auto leases = Lease(0, 3, "w0#1");
-  PutPrompts(2);
-  ASSERT_TRUE(store().PutSample(leases[0].token, 0, ResponseAt(0)).ok());
-  ASSERT_EQ(Redis({"EVAL", kAgeStore, "0"}).integer, 1);
-  const auto opened = RedisTrajectoryStore::Open(client_, "job", settings_);
-  ASSERT_TRUE(opened.ok()) << opened.status();
-  EXPECT_EQ((*opened)->options().max_hand_backs, 16);
-  ASSERT_NE(NewStore(), nullptr) << "Create with the defaults finds it";
-  ASSERT_TRUE(store().HandBackLease(leases[1].token, "gone").ok());
-  ASSERT_TRUE(store().PutSample(leases[0].token, 1, ResponseAt(0)).ok());
-  ASSERT_EQ(*store().RevokeWorker("w0#1"), 1);
-  EXPECT_EQ(store().OpenEpochFor({"t0", {0, 0}, "", "a"})->epoch, 2);
-  EXPECT_EQ(store().OpenEpochFor({"t0", {0, 0}, "", "a"})->epoch, 2);
-  const auto reply = store().LeasePrompts({"w1", "", {0, 0}, 10});
-  ASSERT_TRUE(reply.ok()) << reply.status();
-  std::vector<int64_t> ordinals;
-  for (const GroupLease& lease : reply->leases) ordinals.push_back(lease.ordinal);
-  EXPECT_THAT(ordinals, testing::ElementsAre(1, 2, 3));
 }
 
 TEST_F(RedisStoreFault, LeasesExpireInTimeWhenSomebodyIsThere) {

@@ -30,7 +30,6 @@ std::string Text(const SampleView& view) {
     text += StrCat(" score ", view.score->reward, " ", static_cast<int>(view.score->outcome));
     for (const auto& [key, value] : view.score->components) text += StrCat(" ", key, "=", value);
   }
-  if (view.ref_logprobs != nullptr) text += StrCat(" ref ", List(*view.ref_logprobs));
   return text;
 }
 

@@ -36,7 +36,6 @@ StoreOptions HistoryOptions(uint64_t seed, Disposition disposition) {
   options.lease_ttl = kTtl;
   options.max_row_failures = 1 + static_cast<int32_t>(Draw(seed, 7) % 3);
   options.max_requeues = static_cast<int32_t>(Draw(seed, 8) % 3);
-  options.needs_ref_logprob = Draw(seed, 9) % 4 == 0;
   options.filter_zero_variance = options.group_size > 1 && Draw(seed, 10) % 2 == 0;
   options.max_filtered_in_a_row = Draw(seed, 11) % 6 == 0 ? 2 : 0;
   options.max_lease_failures = 1 + static_cast<int32_t>(Draw(seed, 12) % 4);
@@ -366,7 +365,7 @@ void StoreHistory::Renew() {
       tokens.push_back(work_[static_cast<size_t>(Below(std::ssize(work_)))].lease.token);
     }
     if (!rows_.empty() && Chance(0.4)) {
-      tokens.push_back(rows_[static_cast<size_t>(Below(std::ssize(rows_)))].lease.token);
+      tokens.push_back(rows_[static_cast<size_t>(Below(std::ssize(rows_)))]);
     }
   }
   const std::string worker = Worker(Chance(0.7) ? "w" : "r");
@@ -374,11 +373,9 @@ void StoreHistory::Renew() {
 }
 
 void StoreHistory::LeaseRows() {
-  const Task task =
-      one_.options().needs_ref_logprob && Chance(0.5) ? Task::kRefLogprob : Task::kScore;
   const bool again = Chance(0.3) && !last_rows_.worker.empty();
   if (!again) {
-    last_rows_ = {task, Chance(0.02) ? "" : Worker("r"),
+    last_rows_ = {Task::kScore, Chance(0.02) ? "" : Worker("r"),
                   Chance(0.3) ? "" : StrCat("q", requests_++), Chance(0.02) ? -1 : Below(5)};
   }
   const RowRequest& request = last_rows_;
@@ -386,32 +383,29 @@ void StoreHistory::LeaseRows() {
                          [&](auto& s) { return s.LeaseRowsFor(request); });
   if (again && rows.ok() && !rows->empty()) ++counts_.answers["rows again"];
   if (!rows.ok() || Chance(0.2)) return;  // or the answer is lost
-  for (const RowLease& row : *rows) rows_.push_back({request.task, row});
+  for (const RowLease& row : *rows) rows_.push_back(row.token);
 }
 
 void StoreHistory::ServeRows() {
-  for (const Task task : {Task::kScore, Task::kRefLogprob}) {
-    if (task == Task::kRefLogprob && !one_.options().needs_ref_logprob) continue;
-    const std::string worker = Worker("r");
-    const auto rows =
-        Both("LeaseRows " + worker, [&](auto& s) { return s.LeaseRows(task, worker, 6); });
-    if (!rows.ok()) continue;
-    const bool together = Chance(0.5);
-    std::vector<RowPut> puts;
-    for (const RowLease& row : *rows) {
-      if (Chance(0.05)) {
-        rows_.push_back({task, row});
-      } else if (together) {
-        puts.push_back({row.token, RandomValues({task, row})});
-      } else {
-        PutFieldsOf({task, row});
-      }
+  const std::string worker = Worker("r");
+  const auto rows =
+      Both("LeaseRows " + worker, [&](auto& s) { return s.LeaseRows(Task::kScore, worker, 6); });
+  if (!rows.ok()) return;
+  const bool together = Chance(0.5);
+  std::vector<RowPut> puts;
+  for (const RowLease& row : *rows) {
+    if (Chance(0.05)) {
+      rows_.push_back(row.token);
+    } else if (together) {
+      puts.push_back({row.token, {RandomScore()}});
+    } else {
+      PutFieldsOf(row.token);
     }
-    if (!puts.empty()) (void)Both("PutRows", [&](auto& s) { return s.PutRows(task, puts); });
   }
+  if (!puts.empty()) (void)Both("PutRows", [&](auto& s) { return s.PutRows(Task::kScore, puts); });
 }
 
-const StoreHistory::Row& StoreHistory::RandomRow() {
+int64_t StoreHistory::RandomRow() {
   const int64_t back =
       Chance(0.8) ? Below(std::min<int64_t>(5, std::ssize(rows_))) : Below(std::ssize(rows_));
   return rows_[rows_.size() - 1 - static_cast<size_t>(back)];
@@ -431,49 +425,32 @@ std::shared_ptr<const Score> StoreHistory::RandomScore() {
   return Chance(0.97) ? score : nullptr;
 }
 
-FieldValues StoreHistory::RandomValues(const Row& row) {
-  FieldValues values;
-  if (row.task == Task::kScore) {
-    values.score = RandomScore();
-  } else {
-    const size_t tokens = row.lease.sample.response->response_ids.size() + (Chance(0.05) ? 1 : 0);
-    auto logprobs = std::make_shared<std::vector<float>>(tokens, -1.5f);
-    if (Chance(0.03)) logprobs->front() = std::numeric_limits<float>::infinity();
-    if (Chance(0.97)) values.ref_logprobs = logprobs;
-  }
-  return values;
-}
-
-void StoreHistory::PutFieldsOf(const Row& row) {
-  const FieldValues values = RandomValues(row);
-  Task task = row.task;
-  if (Chance(0.03)) task = task == Task::kScore ? Task::kRefLogprob : Task::kScore;
-  (void)Both(StrCat("PutFields ", row.lease.token),
-             [&](auto& s) { return s.PutFields(task, row.lease.token, values); });
+void StoreHistory::PutFieldsOf(int64_t token) {
+  const FieldValues values{RandomScore()};
+  (void)Both(StrCat("PutFields ", token),
+             [&](auto& s) { return s.PutFields(Task::kScore, token, values); });
 }
 
 void StoreHistory::PutRows() {
   if (rows_.empty()) return LeaseRows();
-  const Task task = RandomRow().task;
   std::vector<RowPut> puts;
   std::string what = "PutRows";
   for (int64_t n = Below(7); n >= 0; --n) {
-    const Row& row = RandomRow();
-    puts.push_back(Chance(0.1) && !puts.empty() ? puts.front()
-                                                : RowPut{row.lease.token, RandomValues(row)});
+    const int64_t token = RandomRow();
+    puts.push_back(Chance(0.1) && !puts.empty() ? puts.front() : RowPut{token, {RandomScore()}});
     what += StrCat(" ", puts.back().token);
   }
-  (void)Both(what, [&](auto& s) { return s.PutRows(task, puts); });
+  (void)Both(what, [&](auto& s) { return s.PutRows(Task::kScore, puts); });
 }
 
 void StoreHistory::EndRow() {
   if (rows_.empty()) return;
-  const Row& row =
+  const int64_t token =
       rows_[rows_.size() - 1 - static_cast<size_t>(Below(std::min<int64_t>(4, std::ssize(rows_))))];
   const std::string reason = Chance(0.1) ? std::string(400, 'x') : "no route";
   const RowEnd end = Chance(0.25) ? RowEnd::kReturned : RowEnd::kFailed;
-  (void)Both(StrCat("EndRow ", row.lease.token),
-             [&](auto& s) { return s.EndRow(row.task, row.lease.token, end, reason); });
+  (void)Both(StrCat("EndRow ", token),
+             [&](auto& s) { return s.EndRow(Task::kScore, token, end, reason); });
 }
 
 void StoreHistory::OpenEpoch() {

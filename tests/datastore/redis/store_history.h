@@ -44,10 +44,6 @@ class StoreHistory {
     std::string worker;
     PolicyVersion engine;
   };
-  struct Row {
-    Task task;
-    RowLease lease;
-  };
 
   int64_t Below(int64_t n);
   bool Chance(double p);
@@ -74,10 +70,9 @@ class StoreHistory {
   void Renew();
   void LeaseRows();
   std::shared_ptr<const Score> RandomScore();
-  const Row& RandomRow();
-  FieldValues RandomValues(const Row& row);
+  int64_t RandomRow();  // lease token
   void PutFields();
-  void PutFieldsOf(const Row& row);
+  void PutFieldsOf(int64_t token);
   void PutRows();    // of several groups, some twice
   void ServeRows();  // some rows at once
   void EndRow();
@@ -110,7 +105,7 @@ class StoreHistory {
   EpochRequest last_epoch_request_;
   RowRequest last_rows_;  // the last request for rows
   std::vector<Work> work_;
-  std::vector<Row> rows_;
+  std::vector<int64_t> rows_;  // lease tokens
   std::vector<int64_t> batch_;
   int64_t batch_step_ = 0;
   std::map<int64_t, std::vector<int64_t>> committed_;  // ordinals by step

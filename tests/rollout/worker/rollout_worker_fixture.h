@@ -190,7 +190,7 @@ class RolloutWorkerFixture : public testing::Test {
     const auto leased = store_->evaluations().LeaseRows(Task::kScore, "r", 1000);
     for (const RowLease& row : *leased) {
       responses[row.sample.key.ordinal] = row.sample.response;
-      const FieldValues score{std::make_shared<const Score>(), nullptr};
+      const FieldValues score{std::make_shared<const Score>()};
       EXPECT_EQ(store_->evaluations().PutFields(Task::kScore, row.token, score), absl::OkStatus());
     }
     const std::vector<EvaluationRow> rows = store_->evaluations().Read("e")->rows;

@@ -228,7 +228,7 @@ TEST_F(RolloutWorkerTest, AnEngineOfAReplacedLineageWaitsForTheNewWeights) {
   const auto rows = store_->LeaseRows(Task::kScore, "r", 10);
   for (const RowLease& row : *rows) {
     auto score = std::make_shared<Score>();
-    ASSERT_TRUE(store_->PutFields(Task::kScore, row.token, {score, nullptr}).ok());
+    ASSERT_TRUE(store_->PutFields(Task::kScore, row.token, {score}).ok());
   }
   const int64_t first = store_->OpenEpoch("t", {0, 5})->epoch;
   ASSERT_TRUE(store_->NextBatch(first, 6)->ready);

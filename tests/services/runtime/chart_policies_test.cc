@@ -95,6 +95,8 @@ TEST(ChartPolicies, MembersMayCallWhatTheyNeedAndNoMore) {
       MemberMay("controller", "trainer", "/freshet.trainer.v1.TrainerService/DescribeModel"));
   EXPECT_FALSE(
       MemberMay("rollout", "trainer", "/freshet.trainer.v1.TrainerService/DeleteJobFiles"));
+  EXPECT_TRUE(MemberMay("trainer", "trainer", "/freshet.trainer.v1.RankService/Join"));
+  EXPECT_FALSE(MemberMay("rollout", "trainer", "/freshet.trainer.v1.RankService/Join"));
   EXPECT_TRUE(MemberMay("keda", "controller", "/externalscaler.ExternalScaler/IsActive"));
   EXPECT_FALSE(MemberMay("keda", "controller", "/freshet.job.v1.JobService/Scale"));
 }

@@ -76,7 +76,7 @@ TEST_F(PolicyLearnerStateTest, ContinuesFromACheckpointBitForBit) {
       const TrainStepResult result = Train(*resumed, step, groups);
       EXPECT_EQ(result.loss, expected.loss);
       EXPECT_EQ(result.grad_norm, expected.grad_norm);
-      EXPECT_EQ(resumed->Arena(), learner->Arena()) << "a redo publishes the committed bytes";
+      EXPECT_EQ(*resumed->Arena(), *learner->Arena()) << "a redo publishes the committed bytes";
     }
     EXPECT_EQ(Weights(*resumed), Weights(*learner));
   }
@@ -167,7 +167,7 @@ TEST_F(PolicyLearnerStateTest, WhereMemoryIsShortASnapshotIsLentAndTheUpdateWait
 TEST_F(PolicyLearnerStateTest, WeightEntriesDescribeTheArena) {
   const auto learner = MakeLearner();
   const auto snapshot = *learner->Snapshot();
-  const std::string_view arena = learner->Arena();
+  const std::string_view arena = *learner->Arena();
   const std::vector<WeightEntry> entries = learner->WeightEntries();
   ASSERT_EQ(entries.size(), snapshot->model.size());
   int64_t parameters = 0;
@@ -188,9 +188,9 @@ TEST_F(PolicyLearnerStateTest, ABf16LearnerPublishesItsMastersRoundedToNearestEv
   options_.model = TinyMixedModel();
   options_.bf16 = true;
   const auto learner = MakeLearner();
-  const std::string initial(learner->Arena());
+  const std::string initial(*learner->Arena());
   Train(*learner, 1, OnPolicyGroups(*learner, 2));
-  const std::string_view arena = learner->Arena();
+  const std::string_view arena = *learner->Arena();
   EXPECT_NE(arena, initial);
   const auto snapshot = *learner->Snapshot();
   const std::vector<WeightEntry> entries = learner->WeightEntries();
@@ -212,7 +212,7 @@ TEST_F(PolicyLearnerStateTest, ABf16LearnerPublishesItsMastersRoundedToNearestEv
         << entries[i].name;
   }
   options_.bf16 = false;
-  EXPECT_EQ(2 * arena.size(), MakeLearner()->Arena().size());
+  EXPECT_EQ(2 * arena.size(), MakeLearner()->Arena()->size());
 }
 
 TEST_F(PolicyLearnerStateTest, AnOptimizerOfAnotherModelIsDataLoss) {

@@ -259,7 +259,7 @@ std::vector<TrainGroup> Generated(const PolicyLearner& learner, const ModelConfi
   const auto engine = NativeEngine::Create(model, options);
   EXPECT_TRUE(engine.ok()) << engine.status();
   WeightSnapshot snapshot;
-  snapshot.bytes = CopyWeightBytes(learner.Arena());
+  snapshot.bytes = CopyWeightBytes(*learner.Arena());
   EXPECT_TRUE((*engine)->LoadWeights(Lane::kRollout, snapshot).ok());
   std::vector<TrainGroup> groups;
   for (int64_t g = 0; g < 3; ++g) {

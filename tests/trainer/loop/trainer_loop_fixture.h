@@ -52,7 +52,7 @@ class FakeLearner final : public Learner {
     result.tokens_trained = static_cast<int64_t>(groups.size());
     return result;
   }
-  std::string_view Arena() const override { return arena_; }
+  absl::StatusOr<std::string_view> Arena() const override { return arena_; }
   absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override {
     auto state = std::make_shared<LearnerState>();
     StateTensor tensor{"w", Dtype::kU8, {static_cast<int64_t>(arena_.size())}, {}, {}};
@@ -216,7 +216,7 @@ class TrainerLoopFixture : public testing::Test {
     for (const RowLease& row : *rows) {
       auto score = std::make_shared<Score>();
       score->reward = same ? 1.0 : row.sample.key.index;
-      ASSERT_TRUE(store().PutFields(Task::kScore, row.token, {score, nullptr}).ok());
+      ASSERT_TRUE(store().PutFields(Task::kScore, row.token, {score}).ok());
     }
   }
   // Commits one step per entry of `arenas` as an earlier trainer with these weights.

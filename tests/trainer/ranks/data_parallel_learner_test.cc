@@ -79,11 +79,19 @@ class ThreadRanks final : public RankStarter {
   // Runs when a rank has got its state; `learner` is the rank's.
   std::function<void(int rank, PolicyLearner& learner)> on_made = [](int, PolicyLearner&) {};
   int started() const { return started_; }
+  int in_group() const { return in_group_; }
+  // How many further ranks there are; those in a group are not ready.
+  int available = 100;
+  int Ready() const override { return available - in_group_; }
 
   absl::StatusOr<std::unique_ptr<RankGroup>> Start(int ranks) override {
-    const std::string file = directory_.File(StrCat("group-", started_++));
+    ++started_;
+    if (available == 0) return absl::UnavailableError("no rank has joined");
+    ranks = std::min(ranks, available + 1);
+    in_group_ = ranks - 1;
+    const std::string file = directory_.File(StrCat("group-", started_));
     const int dies_at = dying_groups_-- > 0 ? dies_at_ : -1;
-    auto group = std::make_unique<Group>();
+    auto group = std::make_unique<Group>(in_group_);
     for (int rank = 1; rank < ranks; ++rank) {
       int ends[2];
       if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -118,7 +126,9 @@ class ThreadRanks final : public RankStarter {
 
  private:
   struct Group final : public RankGroup {
+    explicit Group(int& ranks) : in_group(ranks) {}
     ~Group() override {
+      in_group = 0;
       connected = nullptr;
       sockets.clear();
     }
@@ -131,6 +141,7 @@ class ThreadRanks final : public RankStarter {
     std::string LossReason(absl::Duration) override { return ""; }
     std::vector<RankReport> Reports() const override { return {}; }
 
+    int& in_group;
     std::vector<std::jthread> threads;
     std::vector<std::unique_ptr<MessageSocket>> sockets;
     std::unique_ptr<Communicator> connected;
@@ -156,6 +167,7 @@ class ThreadRanks final : public RankStarter {
   FakeClock clock_;
   const PolicyLearnerOptions options_;
   int started_ = 0;
+  int in_group_ = 0;
   int dies_at_ = -1;
   int dying_groups_ = 0;
 };
@@ -313,6 +325,30 @@ TEST_F(DataParallelLearnerTest, ARankWithOtherWeightsIsReplaced) {
               testing::ElementsAre("the weights of rank 1 differ from those of rank 0"));
   EXPECT_EQ(ranked.starter->started(), 2);
   EXPECT_EQ(Weights(*ranked.policy), Weights(*undisturbed.policy));
+}
+
+TEST_F(DataParallelLearnerTest, TrainsWithTheRanksThatThereAreAndTakesInThoseThatCome) {
+  const Ranked ranked = MakeRanked(3);
+  ranked.starter->available = 0;
+  int64_t step = 0;
+  // Returns the number of ranks that trained the next step.
+  const auto train = [&] {
+    ++step;
+    const auto groups = OnPolicyGroups(*ranked.policy, 5, static_cast<uint64_t>(step));
+    const auto result = ranked.learner->TrainStep(step, groups);
+    EXPECT_TRUE(result.ok()) << result.status();
+    return 1 + ranked.starter->in_group();
+  };
+  EXPECT_EQ(train(), 1);
+  const int starts = ranked.starter->started();
+  EXPECT_EQ(train(), 1);
+  EXPECT_EQ(ranked.starter->started(), starts) << "there is nobody to wait for";
+  ranked.starter->available = 1;
+  EXPECT_EQ(train(), 2);
+  EXPECT_EQ(train(), 2);
+  EXPECT_EQ(ranked.starter->started(), starts + 1);
+  ranked.starter->available = 2;
+  EXPECT_EQ(train(), 3);
 }
 
 TEST(DecideRanks, AllThenAllAgainThenRankZeroAlone) {

@@ -67,9 +67,10 @@ TEST(RankWork, RefusesColumnsThatDoNotFit) {
   EXPECT_TRUE(refused([](RankWork::Tree& tree) { tree.Clear(); }));
 }
 
-trainer::v1::RankReport Report(trainer::v1::RankReport::State state, int64_t step,
+trainer::v1::RankReport Report(int rank, trainer::v1::RankReport::State state, int64_t step,
                                const std::string& phase) {
   trainer::v1::RankReport report;
+  report.set_rank(rank);
   report.set_state(state);
   report.set_step(step);
   report.set_phase(phase);
@@ -79,13 +80,24 @@ trainer::v1::RankReport Report(trainer::v1::RankReport::State state, int64_t ste
 TEST(LateRanks, NamesThoseThatACollectiveOperationWaitsFor) {
   using trainer::v1::RankReport;
   const std::vector<RankReport> others = {
-      Report(RankReport::STATE_TRAINING, 5, PhaseText(RankPhase::kComputing)),
-      Report(RankReport::STATE_TRAINING, 5, PhaseText(RankPhase::kSumming)),
-      Report(RankReport::STATE_IDLE, 4, ""), Report(RankReport::STATE_JOINING, 0, "")};
+      Report(1, RankReport::STATE_TRAINING, 5, PhaseText(RankPhase::kComputing)),
+      Report(2, RankReport::STATE_TRAINING, 5, PhaseText(RankPhase::kSumming)),
+      Report(3, RankReport::STATE_IDLE, 4, ""), Report(4, RankReport::STATE_JOINING, 0, "")};
   EXPECT_EQ(LateRanks(RankPhase::kSumming, 5, others),
-            "step 5: rank 1 (computes), rank 3 (has not begun), rank 4 (joins)");
+            "step 5: rank 1 (computes), rank 3 (waits for work), rank 4 (joins)");
   EXPECT_EQ(LateRanks(RankPhase::kSumming, 5, {others[1]}), "");
   EXPECT_EQ(LateRanks(RankPhase::kComputing, 5, others), "") << "it does not wait itself";
+}
+
+TEST(ToRankState, SaysWhatTheRankDoesAndItsLastCollective) {
+  trainer::v1::RankReport report =
+      Report(2, trainer::v1::RankReport::STATE_TRAINING, 5, PhaseText(RankPhase::kUpdating));
+  report.set_last_collective(CollectiveText(RankPhase::kSumming));
+  const RankState rank = ToRankState(report);
+  EXPECT_EQ(rank.rank, 2);
+  EXPECT_EQ(rank.state, "updates weights");
+  EXPECT_EQ(rank.step, 5);
+  EXPECT_EQ(rank.last_collective, "all-reduce of gradients");
 }
 
 }  // namespace

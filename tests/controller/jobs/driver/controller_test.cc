@@ -166,8 +166,7 @@ class ControllerTest : public testing::Test {
     ASSERT_TRUE(rows.ok()) << rows.status();
     for (const RowLease& row : *rows) {
       const double reward = row.sample.prompt->attributes.at("answer") == wrong ? 0 : 1;
-      const FieldValues score{std::make_shared<const Score>(Score{reward, {{"exact", reward}}}),
-                              nullptr};
+      const FieldValues score{std::make_shared<const Score>(Score{reward, {{"exact", reward}}})};
       EXPECT_EQ(store.PutFields(Task::kScore, row.token, score), absl::OkStatus());
     }
   }

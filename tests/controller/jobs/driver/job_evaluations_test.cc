@@ -99,8 +99,7 @@ class JobEvaluationsTest : public testing::Test {
       const auto leased = store_.LeaseRows(Task::kScore, "w0", 100);
       for (const RowLease& row : *leased) {
         const bool fails = row.sample.key.ordinal == failing;
-        const FieldValues score{std::make_shared<const Score>(Score{reward, {{"exact", reward}}}),
-                                nullptr};
+        const FieldValues score{std::make_shared<const Score>(Score{reward, {{"exact", reward}}})};
         EXPECT_EQ(fails ? store_.FailRow(Task::kScore, row.token, "the sandbox is full")
                         : store_.PutFields(Task::kScore, row.token, score),
                   absl::OkStatus());

@@ -1,0 +1,306 @@
+#include "trainer/ranks/rank_links.h"
+
+#include <algorithm>
+#include <deque>
+#include <thread>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "collective/gloo_communicator.h"
+#include "collective/relay_communicator.h"
+#include "trainer/ranks/message_socket.h"
+
+namespace freshet {
+namespace {
+
+using trainer::v1::RankCommand;
+using trainer::v1::RankReport;
+
+// An upper bound: a rank that hangs is killed after `silence`.
+constexpr absl::Duration kSendTimeout = absl::Minutes(10);
+constexpr absl::Duration kConnectTimeout = absl::Seconds(30);
+
+template <typename... Args>
+absl::Status LinkUnavailable(const Args&... args) {
+  return StatusOf(absl::StatusCode::kUnavailable, args...);
+}
+
+// What is known of a group's ranks, from their listeners.
+class RankStates {
+ public:
+  explicit RankStates(const std::vector<RankLink>& links) : reports_(links.size()) {
+    for (size_t i = 0; i < links.size(); ++i) reports_[i].set_rank(links[i].number);
+  }
+
+  void Report(size_t link, const RankReport& report) {
+    const MutexLock lock(mu_);
+    const int number = reports_[link].rank();
+    reports_[link] = report;
+    reports_[link].set_rank(number);
+    changed_.NotifyAll();
+  }
+  // Aborts the communicator.
+  void Lose(const std::string& reason) {
+    const MutexLock lock(mu_);
+    if (reason_.empty()) reason_ = reason;
+    if (communicator_ != nullptr) communicator_->Abort(reason_);
+    changed_.NotifyAll();
+  }
+  void Attach(Communicator* communicator) {
+    const MutexLock lock(mu_);
+    communicator_ = communicator;
+    if (communicator != nullptr && !reason_.empty()) communicator->Abort(reason_);
+  }
+  std::vector<RankReport> reports() const {
+    const MutexLock lock(mu_);
+    return reports_;
+  }
+
+  // OK once all ranks are about to connect.
+  absl::Status AwaitJoining(absl::Duration timeout) {
+    const absl::Time deadline = absl::Now() + timeout;
+    const MutexLock lock(mu_);
+    while (reason_.empty()) {
+      const auto starting = std::ranges::find_if(reports_, [](const RankReport& report) {
+        return report.state() != RankReport::STATE_JOINING;
+      });
+      if (starting == reports_.end()) return absl::OkStatus();
+      const absl::Duration left = deadline - absl::Now();
+      if (left <= absl::ZeroDuration()) {
+        return LinkUnavailable("rank ", starting->rank(), " has not started in ",
+                               absl::FormatDuration(timeout));
+      }
+      changed_.WaitFor(mu_, left);
+    }
+    return absl::UnavailableError(reason_);
+  }
+  std::string AwaitReason(absl::Duration patience) {
+    const absl::Time deadline = absl::Now() + patience;
+    const MutexLock lock(mu_);
+    while (reason_.empty()) {
+      const absl::Duration left = deadline - absl::Now();
+      if (left <= absl::ZeroDuration()) break;
+      changed_.WaitFor(mu_, left);
+    }
+    return reason_;
+  }
+
+ private:
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::vector<RankReport> reports_ ABSL_GUARDED_BY(mu_);
+  std::string reason_ ABSL_GUARDED_BY(mu_);  // of the first loss
+  Communicator* communicator_ ABSL_GUARDED_BY(mu_) = nullptr;
+};
+
+// Bytes of collective operations that a rank has sent. Bounded, because ranks send at most two
+// chunks before they wait.
+class Inbox {
+ public:
+  // Waits while it is full.
+  void Put(std::string bytes) {
+    const MutexLock lock(mu_);
+    while (bytes_.size() >= kMostChunks && error_.ok()) changed_.WaitFor(mu_, absl::Seconds(1));
+    bytes_.push_back(std::move(bytes));
+    changed_.NotifyAll();
+  }
+  absl::StatusOr<std::string> Take(absl::Duration timeout) {
+    const absl::Time deadline = absl::Now() + timeout;
+    const MutexLock lock(mu_);
+    while (bytes_.empty()) {
+      if (!error_.ok()) return error_;
+      const absl::Duration left = deadline - absl::Now();
+      if (left <= absl::ZeroDuration()) {
+        return absl::DeadlineExceededError(
+            "collective: not all ranks took part before the deadline");
+      }
+      changed_.WaitFor(mu_, left);
+    }
+    std::string first = std::move(bytes_.front());
+    bytes_.pop_front();
+    changed_.NotifyAll();
+    return first;
+  }
+  // The end: what is there can still be taken.
+  void Fail(const absl::Status& error) {
+    const MutexLock lock(mu_);
+    error_.Update(error);
+    changed_.NotifyAll();
+  }
+
+ private:
+  static constexpr size_t kMostChunks = 4;
+  Mutex mu_;
+  CondVar changed_;
+  std::deque<std::string> bytes_ ABSL_GUARDED_BY(mu_);
+  absl::Status error_ ABSL_GUARDED_BY(mu_);
+};
+
+// A link and the thread that listens to it.
+class LinkedRank {
+ public:
+  explicit LinkedRank(RankLink link) : link_(std::move(link)), socket_(std::move(link_.socket)) {}
+  ~LinkedRank() { Stop(); }
+
+  // Closes the link and waits for the thread.
+  void Stop() {
+    ending_.Notify();
+    inbox_.Fail(absl::UnavailableError("the group has ended"));
+    Kill();
+    if (listener_.joinable()) listener_.join();
+  }
+
+  // Not by two threads at a time.
+  absl::Status Send(const RankCommand& command, absl::Duration timeout) {
+    return socket_.Send(command, timeout);
+  }
+  Inbox& inbox() { return inbox_; }
+
+  void Listen(size_t index, const RankLinkOptions& options, RankStates& states) {
+    listener_ = std::thread(
+        [this, index, start_timeout = options.start_timeout, silence = options.silence, &states] {
+          const std::string reason = Hear(index, start_timeout, silence, states);
+          if (reason.empty() || ending_.HasBeenNotified()) return;
+          const std::string text = StrCat("rank ", link_.number, " ", reason);
+          inbox_.Fail(absl::UnavailableError(text));
+          states.Lose(text);
+        });
+  }
+
+ private:
+  // Returns how the rank was lost; "" if it has left a group that had failed.
+  std::string Hear(size_t index, absl::Duration start_timeout, absl::Duration silence,
+                   RankStates& states) {
+    RankReport report;
+    absl::Duration patience = start_timeout;
+    while (true) {
+      const absl::Status received = socket_.Receive(report, patience);
+      if (!received.ok()) Kill();
+      if (absl::IsUnavailable(received)) return link_.peer->Ending();
+      if (absl::IsDeadlineExceeded(received)) {
+        return StrCat("has said nothing for ", absl::FormatDuration(patience));
+      }
+      if (!received.ok()) return Message(received);
+      if (report.state() == RankReport::STATE_FAILED) return StrCat("failed: ", report.error());
+      if (report.state() == RankReport::STATE_LEFT) {
+        inbox_.Fail(StatusOf(absl::StatusCode::kUnavailable, "rank ", link_.number,
+                             " has left: ", report.error()));
+        return "";
+      }
+      patience = silence;
+      if (report.has_collective()) {
+        inbox_.Put(std::move(*report.mutable_collective()));
+      } else {
+        states.Report(index, report);
+      }
+    }
+  }
+
+  void Kill() {
+    socket_.Shutdown();
+    link_.peer->Kill();
+  }
+
+  RankLink link_;
+  MessageSocket socket_;
+  Inbox inbox_;
+  Notification ending_;
+  std::thread listener_;
+};
+
+using LinkedRanks = std::vector<std::unique_ptr<LinkedRank>>;
+
+// Rank 0's links. `ranks` must outlive it.
+class LeaderLinks final : public RelayLinks {
+ public:
+  explicit LeaderLinks(const LinkedRanks& ranks) : ranks_(ranks) {}
+
+  absl::Status Send(int rank, std::string bytes, absl::Duration timeout) override {
+    RankCommand command;
+    command.set_collective(std::move(bytes));
+    return Of(rank).Send(command, timeout);
+  }
+  absl::StatusOr<std::string> Receive(int rank, absl::Duration timeout) override {
+    return Of(rank).inbox().Take(timeout);
+  }
+  // The group's end closes the sockets, which still carry the ranks' last reports.
+  void Close() override {
+    for (const std::unique_ptr<LinkedRank>& rank : ranks_) {
+      rank->inbox().Fail(absl::UnavailableError("the group has ended"));
+    }
+  }
+
+ private:
+  LinkedRank& Of(int rank) { return *ranks_[static_cast<size_t>(rank) - 1]; }
+
+  const LinkedRanks& ranks_;
+};
+
+class LinkedRankGroup final : public RankGroup {
+ public:
+  explicit LinkedRankGroup(std::vector<RankLink> links) : states_(links) {
+    for (RankLink& link : links) {
+      ranks_.push_back(std::make_unique<LinkedRank>(std::move(link)));
+    }
+  }
+
+  absl::Status Connect(const RankLinkOptions& options) {
+    const auto size = static_cast<int>(ranks_.size()) + 1;
+    for (size_t i = 0; i < ranks_.size(); ++i) {
+      ranks_[i]->Listen(i, options, states_);
+      RankCommand command;
+      *command.mutable_start() = options.start;
+      command.mutable_start()->set_rank(static_cast<int>(i) + 1);
+      command.mutable_start()->set_ranks(size);
+      FRESHET_RETURN_IF_ERROR(ranks_[i]->Send(command, kSendTimeout));
+    }
+    FRESHET_RETURN_IF_ERROR(states_.AwaitJoining(options.start_timeout));
+    if (options.start.rendezvous_file().empty()) {
+      communicator_ =
+          MakeRelayCommunicator(/*rank=*/0, size, std::make_shared<LeaderLinks>(ranks_));
+    } else {
+      GlooOptions gloo;
+      gloo.size = size;
+      gloo.rendezvous_file = options.start.rendezvous_file();
+      gloo.file_owner = options.file_owner;
+      gloo.connect_timeout = kConnectTimeout;
+      FRESHET_ASSIGN_OR_RETURN(communicator_, ConnectGloo(gloo));
+    }
+    states_.Attach(communicator_.get());
+    return absl::OkStatus();
+  }
+
+  ~LinkedRankGroup() override {
+    states_.Attach(nullptr);
+    communicator_ = nullptr;
+    for (const std::unique_ptr<LinkedRank>& rank : ranks_) rank->Stop();
+  }
+
+  Communicator& communicator() override { return *communicator_; }
+  absl::Status Send(int rank, const trainer::v1::RankWork& work) override {
+    RankCommand command;
+    *command.mutable_work() = work;
+    return ranks_[static_cast<size_t>(rank) - 1]->Send(command, kSendTimeout);
+  }
+  std::string LossReason(absl::Duration patience) override { return states_.AwaitReason(patience); }
+  std::vector<RankReport> Reports() const override { return states_.reports(); }
+
+ private:
+  RankStates states_;
+  LinkedRanks ranks_;
+  std::unique_ptr<Communicator> communicator_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RankGroup>> ConnectRanks(std::vector<RankLink> links,
+                                                        const RankLinkOptions& options) {
+  auto group = std::make_unique<LinkedRankGroup>(std::move(links));
+  FRESHET_RETURN_IF_ERROR(group->Connect(options));
+  return group;
+}
+
+}  // namespace freshet

@@ -1,0 +1,49 @@
+#ifndef FRESHET_TRAINER_RANKS_RANK_LINKS_H_
+#define FRESHET_TRAINER_RANKS_RANK_LINKS_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/unique_fd.h"
+#include "trainer/ranks/rank_group.h"
+
+namespace freshet {
+
+// A process at the other end of a link. Thread-safe.
+class RankPeer {
+ public:
+  virtual ~RankPeer() = default;
+  // Ends it, if that is up to this process.
+  virtual void Kill() {}
+  // After Kill: how it ended, such as "was ended by signal 9".
+  virtual std::string Ending() { return "is gone"; }
+};
+
+// A rank that runs RunRank behind `socket`.
+struct RankLink {
+  int number = 0;  // by which it is named
+  UniqueFd socket;
+  std::unique_ptr<RankPeer> peer;
+};
+
+struct RankLinkOptions {
+  // What all of them get. With a rendezvous file they connect over Gloo on the loopback interface,
+  // otherwise their collective operations pass through the links.
+  trainer::v1::RankStart start;
+  absl::Duration start_timeout = absl::Seconds(60);
+  // A rank that sends no report for so long counts as hung and is killed.
+  absl::Duration silence = absl::Seconds(5);
+  std::shared_ptr<const void> file_owner;  // of the rendezvous file, see GlooOptions
+};
+
+// Starts the ranks behind `links` as ranks 1 .. and connects to them. The group's destructor closes
+// the links and kills the peers. UNAVAILABLE: one is lost or does not come.
+absl::StatusOr<std::unique_ptr<RankGroup>> ConnectRanks(std::vector<RankLink> links,
+                                                        const RankLinkOptions& options);
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_RANKS_RANK_LINKS_H_
