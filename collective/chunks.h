@@ -7,8 +7,15 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "base/status_macros.h"
+#include "base/str_cat.h"
 
 namespace freshet {
+
+// INVALID_ARGUMENT unless `all` elements are one part of `own` for each rank.
+inline absl::Status CheckParts(size_t all, size_t own, int ranks) {
+  if (all == own * static_cast<size_t>(ranks)) return absl::OkStatus();
+  return InvalidArgument("collective: ", all, " elements are not ", ranks, " parts of ", own);
+}
 
 // A part of an operation: bytes [first, first + size) of its data, in staging buffer `slot`.
 struct Chunk {

@@ -105,7 +105,7 @@ class GlooCommunicator final : public Communicator {
 
   absl::Status ReduceScatter(std::span<const float> data, std::span<float> own,
                              absl::Duration timeout) override {
-    FRESHET_RETURN_IF_ERROR(CheckParts(data.size(), own.size()));
+    FRESHET_RETURN_IF_ERROR(CheckParts(data.size(), own.size(), size()));
     const auto ranks = static_cast<size_t>(size());
     const std::span<const std::byte> from = std::as_bytes(data);
     const std::span<std::byte> to = std::as_writable_bytes(own);
@@ -137,7 +137,7 @@ class GlooCommunicator final : public Communicator {
 
   absl::Status AllGather(std::span<const std::byte> own, std::span<std::byte> all,
                          absl::Duration timeout) override {
-    FRESHET_RETURN_IF_ERROR(CheckParts(all.size(), own.size()));
+    FRESHET_RETURN_IF_ERROR(CheckParts(all.size(), own.size(), size()));
     const auto ranks = static_cast<size_t>(size());
     if (ranks == 1) return Copy(own, all);
     return InChunks(
@@ -191,11 +191,6 @@ class GlooCommunicator final : public Communicator {
   }
   static std::byte* Data(const at::Tensor& tensor) {
     return static_cast<std::byte*>(tensor.mutable_data_ptr());
-  }
-
-  absl::Status CheckParts(size_t all, size_t own) const {
-    if (all == own * static_cast<size_t>(size())) return absl::OkStatus();
-    return InvalidArgument("collective: ", all, " elements are not ", size(), " parts of ", own);
   }
 
   // The operations of a single rank.

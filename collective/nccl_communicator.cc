@@ -125,7 +125,7 @@ class NcclCommunicator final : public Communicator {
 
   absl::Status ReduceScatter(std::span<const float> data, std::span<float> own,
                              absl::Duration timeout) override {
-    FRESHET_RETURN_IF_ERROR(CheckParts(data.size(), own.size()));
+    FRESHET_RETURN_IF_ERROR(CheckParts(data.size(), own.size(), size()));
     const size_t part = own.size_bytes();
     const Buffers buffers = {std::as_bytes(data).data(),         part, Ranks(),
                              std::as_writable_bytes(own).data(), part, 1};
@@ -138,7 +138,7 @@ class NcclCommunicator final : public Communicator {
 
   absl::Status AllGather(std::span<const std::byte> own, std::span<std::byte> all,
                          absl::Duration timeout) override {
-    FRESHET_RETURN_IF_ERROR(CheckParts(all.size(), own.size()));
+    FRESHET_RETURN_IF_ERROR(CheckParts(all.size(), own.size(), size()));
     const Buffers buffers = {own.data(), own.size(), 1, all.data(), own.size(), Ranks()};
     return Run(own.size(), timeout, buffers,
                [&](NcclComm comm, const Chunk& chunk, std::byte* in, std::byte* out) {
@@ -174,11 +174,6 @@ class NcclCommunicator final : public Communicator {
   };
 
   size_t Ranks() const { return static_cast<size_t>(size()); }
-
-  absl::Status CheckParts(size_t all, size_t own) const {
-    if (all == own * Ranks()) return absl::OkStatus();
-    return InvalidArgument("collective: ", all, " elements are not ", size(), " parts of ", own);
-  }
 
   template <typename Enqueue>
   absl::Status Run(size_t bytes, absl::Duration timeout, const Buffers& host,

@@ -24,9 +24,7 @@ class RelayCommunicator final : public Communicator {
  public:
   RelayCommunicator(int rank, int size, std::shared_ptr<RelayLinks> links)
       : rank_(rank), size_(size), links_(std::move(links)) {}
-  ~RelayCommunicator() override {
-    if (links_ != nullptr) links_->Close();
-  }
+  ~RelayCommunicator() override { links_->Close(); }
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -64,7 +62,7 @@ class RelayCommunicator final : public Communicator {
 
   absl::Status ReduceScatter(std::span<const float> data, std::span<float> own,
                              absl::Duration timeout) override {
-    FRESHET_RETURN_IF_ERROR(CheckParts(data.size(), own.size()));
+    FRESHET_RETURN_IF_ERROR(CheckParts(data.size(), own.size(), size_));
     std::vector<float> sum(data.begin(), data.end());
     FRESHET_RETURN_IF_ERROR(AllReduce(sum, timeout));
     std::ranges::copy(std::span(sum).subspan(static_cast<size_t>(rank_) * own.size(), own.size()),
@@ -74,7 +72,7 @@ class RelayCommunicator final : public Communicator {
 
   absl::Status AllGather(std::span<const std::byte> own, std::span<std::byte> all,
                          absl::Duration timeout) override {
-    FRESHET_RETURN_IF_ERROR(CheckParts(all.size(), own.size()));
+    FRESHET_RETURN_IF_ERROR(CheckParts(all.size(), own.size(), size_));
     const absl::Time deadline = absl::Now() + timeout;
     for (int root = 0; root < size_; ++root) {
       const std::span<std::byte> part =
@@ -98,11 +96,6 @@ class RelayCommunicator final : public Communicator {
   }
 
  private:
-  absl::Status CheckParts(size_t all, size_t own) const {
-    if (all == own * static_cast<size_t>(size_)) return absl::OkStatus();
-    return InvalidArgument("collective: ", all, " elements are not ", size_, " parts of ", own);
-  }
-
   // Keeps the first error, which ends the group.
   absl::Status Check(const absl::Status& status) {
     if (status.ok()) return status;
@@ -112,7 +105,7 @@ class RelayCommunicator final : public Communicator {
       error_.Update(status);
       first = error_;
     }
-    if (links_ != nullptr) links_->Close();
+    links_->Close();
     return first;
   }
 

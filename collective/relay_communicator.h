@@ -12,22 +12,24 @@
 namespace freshet {
 
 // Port: a rank's connections, in order and reliable. Rank 0 has one to every other rank, the others
-// have one to rank 0. Thread-safe; one thread may send while another one receives.
+// have one to rank 0. One thread may send while another one receives; any thread may call Close.
 class RelayLinks {
  public:
   virtual ~RelayLinks() = default;
   // UNAVAILABLE: the other side is gone; DEADLINE_EXCEEDED: it does not take `bytes` in time.
   virtual absl::Status Send(int rank, std::string bytes, absl::Duration timeout) = 0;
-  // Waits for the next bytes. The same errors.
+  // Returns the next bytes. UNAVAILABLE: the other side is gone, or Close was called;
+  // DEADLINE_EXCEEDED: none within `timeout`.
   virtual absl::StatusOr<std::string> Receive(int rank, absl::Duration timeout) = 0;
-  // Ends all connections, and calls in progress. Idempotent.
+  // No operation follows. May end a Receive in progress; the owner closes the connections.
+  // Idempotent.
   virtual void Close() = 0;
 };
 
-// A communicator whose operations pass through rank 0: it adds up the ranks' numbers and sends
-// every rank the sum. For connections that exist and are secured anyway, and few ranks: rank 0
-// receives and sends the data of all others. Links are closed after an error. Memory: chunks of
-// 1 MiB. `links` may be null for a single rank.
+// A communicator whose operations pass through rank 0, which adds the ranks' data in the order of
+// their ranks and sends every rank the sum. For few ranks with existing, secured connections: rank
+// 0 receives and sends the data of all others, in chunks of 1 MiB. Calls links->Close() after an
+// error and on destruction.
 std::unique_ptr<Communicator> MakeRelayCommunicator(int rank, int size,
                                                     std::shared_ptr<RelayLinks> links);
 

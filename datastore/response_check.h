@@ -2,7 +2,6 @@
 #define FRESHET_DATASTORE_RESPONSE_CHECK_H_
 
 #include <cstdint>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "datastore/trajectory.h"

@@ -310,7 +310,7 @@ absl::Status LocalRun::MakeTrainer(Roles& roles) {
   options.damaged = options_.resume.damaged;
   options.checkpoint_files =
       ModelTextFiles(setup_.model.config, *setup_.model.tokenizer, options.checkpoint_dtype);
-  FRESHET_ASSIGN_OR_RETURN(roles.trained, MakeJobLearner(setup_.spec, roles.learner));
+  roles.trained = MakeJobLearner(setup_.spec, roles.learner);
   roles.trainer =
       std::make_unique<TrainerLoop>(*roles.store, *roles.trained, *roles.publisher, *roles.recorder,
                                     clock_, faults_, std::move(options));

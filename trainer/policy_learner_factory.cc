@@ -41,6 +41,13 @@ absl::Status CheckTrainerMemory(const job::v1::JobSpec& spec, PolicyLearnerOptio
   return WarnOrFail(CheckMemory("the trainer", host, UsableMemory(ReadContainerLimits())));
 }
 
+// Before anything is loaded.
+absl::Status CheckRanks(const job::v1::JobSpec& spec, const JoinedRanks* joined) {
+  if (joined == nullptr || spec.trainer().ranks() <= joined->ranks()) return absl::OkStatus();
+  return InvalidArgument("trainer.ranks: ", spec.trainer().ranks(), ", but the trainer has ",
+                         joined->ranks(), "; raise its --ranks (in the chart, trainer.ranks)");
+}
+
 }  // namespace
 
 int ProcessorsOfRanks(const job::v1::JobSpec& spec, bool on_other_hosts) {
@@ -82,6 +89,7 @@ absl::Status LoadWeights(const LearnerStart& start, const ModelSetup& model, boo
 
 absl::StatusOr<ModelBundle> PolicyLearnerFactory::Describe(const job::v1::JobSpec& spec,
                                                            const DataRoots& roots) {
+  FRESHET_RETURN_IF_ERROR(CheckRanks(spec, joined_.get()));
   FRESHET_ASSIGN_OR_RETURN(const ModelSetup model, OpenModel(spec, roots));
   FRESHET_ASSIGN_OR_RETURN(const LossSpec loss, LossOfJob(spec));
   const bool on_other_hosts = joined_ != nullptr;
@@ -92,6 +100,7 @@ absl::StatusOr<ModelBundle> PolicyLearnerFactory::Describe(const job::v1::JobSpe
 }
 
 absl::StatusOr<StartedLearner> PolicyLearnerFactory::Start(const LearnerStart& start) {
+  FRESHET_RETURN_IF_ERROR(CheckRanks(start.spec, joined_.get()));
   UseOneTorchThread();
   const int processors = ProcessorsOfRanks(start.spec, joined_ != nullptr);
   FRESHET_ASSIGN_OR_RETURN(ModelSetup model, OpenModel(start.spec, start.roots));
@@ -110,8 +119,7 @@ absl::StatusOr<StartedLearner> PolicyLearnerFactory::Start(const LearnerStart& s
                        const std::vector<int32_t>& ids) {
     return tokenizer->Decode(ids, /*skip_special=*/true);
   };
-  FRESHET_ASSIGN_OR_RETURN(started.learner,
-                           MakeJobLearner(start.spec, std::move(learner), joined_));
+  started.learner = MakeJobLearner(start.spec, std::move(learner), joined_);
   return started;
 }
 

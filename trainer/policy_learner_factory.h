@@ -17,7 +17,8 @@ absl::Status LoadWeights(const LearnerStart& start, const ModelSetup& model, boo
 // The loss of a resolved job. INVALID_ARGUMENT: contradictory keys.
 absl::StatusOr<LossSpec> LossOfJob(const job::v1::JobSpec& spec);
 
-// The processors that the job's ranks share, or would share if those on other hosts were here.
+// Processors of all ranks together, which MakeLearnerOptions divides. `on_other_hosts`: each rank
+// has as many as this process.
 int ProcessorsOfRanks(const job::v1::JobSpec& spec, bool on_other_hosts);
 
 // Creates PolicyLearners, which use LibTorch.

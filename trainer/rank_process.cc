@@ -48,14 +48,16 @@ RankLinkOptions LinkOptions(const job::v1::JobSpec& spec, const PolicyLearner& l
   RankLinkOptions options;
   *options.start.mutable_spec() = spec;
   options.start.set_model_config(learner.options().model.ToJson());
+  // Masters, gradients, moments and the rounded weights.
+  options.state_bytes = learner.num_parameters() * (4 * 4 + 2);
   return options;
 }
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<Learner>> MakeJobLearner(const job::v1::JobSpec& spec,
-                                                        std::shared_ptr<PolicyLearner> learner,
-                                                        std::shared_ptr<JoinedRanks> joined) {
+std::shared_ptr<Learner> MakeJobLearner(const job::v1::JobSpec& spec,
+                                        std::shared_ptr<PolicyLearner> learner,
+                                        std::shared_ptr<JoinedRanks> joined) {
   const auto ranks = static_cast<int>(spec.trainer().ranks());
   if (ranks <= 1) return learner;
   RankLinkOptions options = LinkOptions(spec, *learner);
@@ -65,10 +67,6 @@ absl::StatusOr<std::shared_ptr<Learner>> MakeJobLearner(const job::v1::JobSpec& 
     starter = std::make_unique<ChildRankStarter>(
         std::vector<std::string>{"/proc/self/exe", kRankCommand}, std::move(options));
   } else {
-    if (ranks > joined->ranks()) {
-      return InvalidArgument("trainer.ranks: ", ranks, ", but this trainer has ", joined->ranks(),
-                             "; raise the trainer's --ranks");
-    }
     starter = std::make_unique<JoinedRankStarter>(std::move(joined), std::move(options));
   }
   return std::make_shared<DataParallelLearner>(std::move(learner), std::move(starter), ranks);

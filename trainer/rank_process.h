@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "base/unique_fd.h"
 #include "freshet/job/v1/job_spec.pb.h"
 #include "trainer/learner/policy_learner.h"
@@ -15,11 +15,10 @@ namespace freshet {
 constexpr const char* kRankCommand = "trainer-rank";
 
 // `learner`, together with the job's other ranks if it has any: those in `joined`, or if that is
-// null, child processes, which run this program with kRankCommand. INVALID_ARGUMENT: more than the
-// trainer has.
-absl::StatusOr<std::shared_ptr<Learner>> MakeJobLearner(
-    const job::v1::JobSpec& spec, std::shared_ptr<PolicyLearner> learner,
-    std::shared_ptr<JoinedRanks> joined = nullptr);
+// null, child processes, which run this program with kRankCommand.
+std::shared_ptr<Learner> MakeJobLearner(const job::v1::JobSpec& spec,
+                                        std::shared_ptr<PolicyLearner> learner,
+                                        std::shared_ptr<JoinedRanks> joined = nullptr);
 
 // Runs a rank of a trainer on another host until `socket` is closed.
 absl::Status RunJoinedRank(UniqueFd socket);

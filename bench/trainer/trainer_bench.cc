@@ -4,6 +4,7 @@
 //   trainer_bench batch|head
 //
 // Prints one JSON object.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -94,7 +95,9 @@ nlohmann::json RunSteps(const Workload& workload) {
     const bool warms_up = step == 1;  // with a part of the batch, not measured
     const absl::Time start = SystemClock::Get().Now();
     const auto result = (*learner)->TrainStep(
-        step, {groups.begin(), warms_up ? groups.begin() + std::ssize(groups) / 4 : groups.end()});
+        step,
+        {groups.begin(), warms_up ? groups.begin() + std::max<ptrdiff_t>(1, std::ssize(groups) / 4)
+                                  : groups.end()});
     if (!result.ok()) Fail(Message(result.status()));
     if (warms_up) continue;
     steps.push_back({{"seconds", absl::ToDoubleSeconds(SystemClock::Get().Now() - start)},

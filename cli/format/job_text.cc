@@ -46,7 +46,7 @@ std::string DescribeEvaluation(const freshet::job::v1::Evaluation& evaluation) {
 
 std::string DescribeRank(const freshet::job::v1::Rank& rank) {
   return StrCat(
-      rank.state(), rank.step() > 0 ? StrCat(", step ", rank.step()) : "",
+      OneLine(rank.state()), rank.step() > 0 ? StrCat(", step ", rank.step()) : "",
       rank.last_collective().empty() ? "" : ", last collective: ", rank.last_collective());
 }
 

@@ -41,12 +41,10 @@ class BidiReactor : public grpc::ServerBidiReactor<Request, Response> {
     return raw;
   }
 
-  // Queues a message. kFull: max_queue messages are queued; kClosed: the stream is ending or has
-  // ended.
-  SendResult Send(Response message) ABSL_LOCKS_EXCLUDED(mu_);
-  // The same, but waits for room. kFull: there was none within `timeout`. For threads that may
-  // block.
-  SendResult SendWithin(Response message, absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
+  // Queues a message. Waits up to `timeout` for room; leave it 0 in the On... methods, which must
+  // not block. kFull: max_queue messages are queued; kClosed: the stream is ending or has ended.
+  SendResult Send(Response message, absl::Duration timeout = absl::ZeroDuration())
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Ends the stream after the queued messages. The first call wins.
   void Finish(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   // Resumes reading after kPause.
@@ -89,17 +87,7 @@ class BidiReactor : public grpc::ServerBidiReactor<Request, Response> {
 };
 
 template <typename Request, typename Response>
-SendResult BidiReactor<Request, Response>::Send(Response message) {
-  MutexLock lock(mu_);
-  if (finishing_ || broken_) return SendResult::kClosed;
-  if (queue_.size() >= max_queue_) return SendResult::kFull;
-  queue_.push_back(std::move(message));
-  Advance();
-  return SendResult::kQueued;
-}
-
-template <typename Request, typename Response>
-SendResult BidiReactor<Request, Response>::SendWithin(Response message, absl::Duration timeout) {
+SendResult BidiReactor<Request, Response>::Send(Response message, absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   MutexLock lock(mu_);
   while (!finishing_ && !broken_ && queue_.size() >= max_queue_) {

@@ -33,7 +33,10 @@ class ClientStream {
   using Reactor = grpc::ClientBidiReactor<Request, Response>;
   using Starter = std::function<void(grpc::ClientContext*, Reactor*)>;
 
-  enum class OnFull { kEnd, kWait };
+  enum class OnFull {
+    kEnd,   // with RESOURCE_EXHAUSTED
+    kWait,  // the server waits for Read
+  };
 
   // Starts the call. A deadline of the context applies to the whole stream.
   static std::unique_ptr<ClientStream> Start(std::unique_ptr<grpc::ClientContext> context,
@@ -135,7 +138,8 @@ ClientStream<Request, Response>::ClientStream(std::unique_ptr<grpc::ClientContex
       on_full_(on_full),
       reactions_(*this) {
   starter(context_.get(), &reactions_);
-  // Until reading ends, a read is always in progress, and other threads may start writes.
+  // Held until reading ends: with kWait there may be no read in progress, and other threads may
+  // start writes.
   reactions_.AddHold();
   reactions_.StartRead(&incoming_);
   reactions_.StartCall();

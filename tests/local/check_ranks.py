@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Trains with two ranks, one of which is killed and later stopped; then interrupts and resumes with
-one rank; then trains in a cluster, with a trainer whose other rank is killed: a child process, and a process of its own.
+one rank; then trains in two clusters and kills the other rank: a child process, then a process that joined over gRPC.
 
 usage: check_ranks.py PROGRAMS REPOSITORY
 """

@@ -18,9 +18,10 @@ namespace freshet {
 // A process that takes part in data-parallel training.
 struct RankState {
   int rank = 0;
-  std::string state;            // what it does, in words: "computes"
-  int64_t step = 0;             // the last one it began; 0: none
-  std::string last_collective;  // operation of all ranks that it began last; "": none
+  std::string state;  // what it does, in words: "computes"
+  int64_t step = 0;   // the last one it began; 0: none
+  // The last of "all-gather of outcomes" and "all-reduce of gradients" that it started; "": none.
+  std::string last_collective;
 };
 
 // Result of one training step. Means are over loss-bearing tokens unless noted.
@@ -42,6 +43,7 @@ struct TrainStepResult {
   // For every sample, in the shape of the groups; empty if the learner has none.
   std::vector<std::vector<double>> advantages;
   std::vector<std::string> lost_ranks;  // why ranks were lost during the step
+  int64_t ranks = 1;                    // that computed the last minibatch
 };
 
 // The model under training: turns batches into new weights. The trainer loop decides when to train,

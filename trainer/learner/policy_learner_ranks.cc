@@ -45,8 +45,9 @@ absl::Status PolicyLearner::SyncFromRankZero() {
       int64_t has_reference;
     } facts{optimizer.step, state_->reference.defined() ? 1 : 0};
     const auto receive = [&](std::span<std::byte> bytes) {
-      return state_->ranks->Broadcast(bytes, /*root=*/0,
-                                      kShareTimeout + TransferTime(std::ssize(bytes)));
+      return state_->ranks->Broadcast(
+          bytes, /*root=*/0,
+          kShareTimeout + TransferTime(std::ssize(bytes) * state_->ranks->size()));
     };
     FRESHET_RETURN_IF_ERROR(receive(std::as_writable_bytes(std::span(&facts, 1))));
     for (const at::Tensor& tensor : {state_->masters, optimizer.exp_avg, optimizer.exp_avg_sq}) {
@@ -67,7 +68,8 @@ absl::Status PolicyLearner::SyncFromRankZero() {
 }
 
 // Returns the sums of all ranks, or the error of the lowest rank that has one, the same on every
-// rank. INTERNAL of another rank than 0 becomes UNAVAILABLE: replacing its process may help.
+// rank. Errors of other ranks than 0, but for FAILED_PRECONDITION, become UNAVAILABLE: replacing
+// the process may help.
 absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& own) const {
   static_assert(std::is_trivially_copyable_v<RankOutcome>);
   RankOutcome mine;
@@ -83,8 +85,12 @@ absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& ow
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].code == 0) continue;
     auto code = static_cast<absl::StatusCode>(all[rank].code);
-    if (rank > 0 && code == absl::StatusCode::kInternal) code = absl::StatusCode::kUnavailable;
-    return StatusOf(code, "rank ", rank, ": ", std::string_view(all[rank].message));
+    if (rank > 0 && code != absl::StatusCode::kFailedPrecondition) {
+      code = absl::StatusCode::kUnavailable;
+    }
+    const char* const text = all[rank].message;
+    return StatusOf(code, "rank ", rank, ": ",
+                    std::string_view(text, ::strnlen(text, sizeof(all[rank].message))));
   }
   StepSums sums;
   for (size_t rank = 0; rank < all.size(); ++rank) {
@@ -100,8 +106,10 @@ absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& ow
 absl::Status PolicyLearner::SumGradients() {
   state_->on_phase(RankPhase::kSumming);
   const auto size = static_cast<size_t>(state_->gradients.numel());
+  // All of it may pass through rank 0.
+  const auto bytes = static_cast<int64_t>(state_->gradients.nbytes()) * state_->ranks->size();
   return state_->ranks->AllReduce({state_->gradients.mutable_data_ptr<float>(), size},
-                                  TransferTime(static_cast<int64_t>(state_->gradients.nbytes())));
+                                  TransferTime(bytes));
 }
 
 }  // namespace freshet

@@ -21,6 +21,10 @@ class ChildRankStarter final : public RankStarter {
   ChildRankStarter(std::vector<std::string> argv, RankLinkOptions options)
       : argv_(std::move(argv)), options_(std::move(options)) {}
   int Ready() const override { return std::numeric_limits<int>::max(); }
+  // Groups are complete.
+  bool HasOthers(const std::vector<trainer::v1::RankReport>& /*group*/) const override {
+    return false;
+  }
   absl::StatusOr<std::unique_ptr<RankGroup>> Start(int ranks) override;
 
  private:

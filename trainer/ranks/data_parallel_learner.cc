@@ -44,9 +44,16 @@ void DataParallelLearner::Disband() {
 std::vector<RankState> DataParallelLearner::Ranks() const {
   const MutexLock lock(mu_);
   std::vector<RankState> ranks = {{0, PhaseText(phase_), step_, last_collective_}};
-  if (group_ == nullptr) return ranks;
-  for (const trainer::v1::RankReport& report : group_->Reports()) {
-    ranks.push_back(ToRankState(report));
+  if (group_ != nullptr) {
+    for (const trainer::v1::RankReport& report : group_->Reports()) {
+      ranks.push_back(ToRankState(report));
+    }
+  }
+  // A job with fewer ranks than the trainer has may use any of them.
+  for (int number = 1; std::ssize(ranks) < ranks_ && number < ranks_; ++number) {
+    if (std::ranges::find(ranks, number, &RankState::rank) == ranks.end()) {
+      ranks.push_back({number, "missing", 0, ""});
+    }
   }
   return ranks;
 }
@@ -67,7 +74,7 @@ void DataParallelLearner::SetPhase(RankPhase phase) {
 absl::Status DataParallelLearner::Form(int ranks) {
   if (ranks == 1) Disband();
   if (ranks == 1 || group_ != nullptr) return absl::OkStatus();
-  formed_ = true;
+  tried_ = true;
   FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<RankGroup> group, starter_->Start(ranks));
   {
     const MutexLock lock(mu_);
@@ -82,7 +89,7 @@ absl::Status DataParallelLearner::Form(int ranks) {
 
 int DataParallelLearner::WantedRanks() const {
   // Only a step that has just lost ranks waits for them.
-  if (group_ == nullptr && formed_ && lost_.empty() && starter_->Ready() == 0) return 1;
+  if (group_ == nullptr && tried_ && lost_.empty() && starter_->Ready() == 0) return 1;
   return DecideRanks(ranks_, std::ssize(lost_)).ranks;
 }
 
@@ -94,7 +101,8 @@ absl::StatusOr<TrainStepResult> DataParallelLearner::TrainStep(
     step_ = step;
   }
   // Takes in ranks that have come since.
-  if (group_ != nullptr && group_->communicator().size() < ranks_ && starter_->Ready() > 0) {
+  if (group_ != nullptr && group_->communicator().size() < ranks_ &&
+      starter_->HasOthers(group_->Reports())) {
     Disband();
   }
   absl::StatusOr<TrainStepResult> result = RunStep(
@@ -111,7 +119,10 @@ absl::StatusOr<TrainStepResult> DataParallelLearner::TrainStep(
         }));
         return sums;
       });
-  if (result.ok()) result->lost_ranks = std::move(lost_);
+  if (result.ok()) {
+    result->lost_ranks = std::move(lost_);
+    result->ranks = group_ == nullptr ? 1 : group_->communicator().size();
+  }
   SetPhase(RankPhase::kIdle);
   return result;
 }
@@ -122,10 +133,13 @@ absl::Status DataParallelLearner::WithRanks(int64_t step,
   while (true) {
     const int ranks = WantedRanks();
     absl::Status status = Form(ranks);
+    // Ranks lost since the last minibatch: the others should not begin a share for nothing.
+    if (status.ok() && group_ != nullptr) status = group_->communicator().error();
     if (status.ok()) {
       status = work(static_cast<size_t>(group_ == nullptr ? 1 : group_->communicator().size()));
     }
     if (ranks == 1) return status;
+    if (absl::IsCancelled(status)) return status;
     absl::Status lost = group_ == nullptr ? status : group_->communicator().error();
     // The group has failed, or another rank has.
     if (lost.ok() && absl::IsUnavailable(status)) lost = status;
@@ -155,7 +169,7 @@ absl::Status DataParallelLearner::Send(RankWork::Kind kind, int64_t step,
     work.set_largest_share(largest_share);
     const absl::Status sent = group_->Send(static_cast<int>(rank), work);
     if (sent.ok()) continue;
-    group_->communicator().Abort(StrCat("rank ", rank, " takes no work: ", Message(sent)));
+    group_->communicator().Abort(Message(sent));
     return sent;
   }
   return absl::OkStatus();

@@ -28,10 +28,10 @@ RankAttempt DecideRanks(int ranks, int64_t lost);
 // leads: it divides the minibatches, and the others get their state from it.
 //
 // A rank that dies or hangs is replaced, with the state of rank 0, and the minibatch is repeated;
-// rank 0 has not applied it before all ranks have taken part in the sum. Without a replacement the
-// others go on, and it is taken in at the first step after it has come. If ranks are lost twice in
-// one step, rank 0 computes the rest of that step alone; the next step starts with all ranks again.
-// Thread safety: as Learner.
+// rank 0 has not applied it before all ranks have taken part in the sum. If no replacement
+// joins, the others go on; a rank that joins later takes part from the next step. If ranks are lost
+// twice in one step, rank 0 computes the rest of that step alone; the next step starts with all
+// ranks again. Thread safety: as Learner.
 class DataParallelLearner final : public Learner {
  public:
   // ranks >= 2.
@@ -65,7 +65,7 @@ class DataParallelLearner final : public Learner {
   const std::unique_ptr<RankStarter> starter_;
   const int ranks_;
   std::vector<std::string> lost_;  // during the step
-  bool formed_ = false;            // a group, at some time
+  bool tried_ = false;             // to form a group
 
   mutable Mutex mu_;  // held to replace group_, and to read it on other threads
   // Null: none is formed. Only the thread of TrainStep writes it, and reads it without mu_.

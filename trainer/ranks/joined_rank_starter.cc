@@ -1,5 +1,6 @@
 #include "trainer/ranks/joined_rank_starter.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,18 +13,25 @@ namespace freshet {
 namespace {
 
 constexpr absl::Duration kFirstPatience = absl::Minutes(2);
-constexpr absl::Duration kLaterPatience = absl::Seconds(10);
+constexpr absl::Duration kLaterPatience = absl::Seconds(10);  // and a second per GB of state
 
 }  // namespace
+
+bool JoinedRankStarter::HasOthers(const std::vector<trainer::v1::RankReport>& group) const {
+  return std::ranges::any_of(joined_->Ready(), [&group](int number) {
+    return std::ranges::find(group, number, &trainer::v1::RankReport::rank) == group.end();
+  });
+}
 
 std::string JoinedRankStarter::WaitsFor() const {
   return waits_ ? StrCat("ranks to join: ", joined_->Missing()) : "";
 }
 
 absl::StatusOr<std::unique_ptr<RankGroup>> JoinedRankStarter::Start(int ranks) {
-  const absl::Duration patience = started_ ? kLaterPatience : kFirstPatience;
+  const absl::Duration patience =
+      started_ ? kLaterPatience + absl::Nanoseconds(options_.state_bytes) : kFirstPatience;
   started_ = true;
-  if (joined_->Ready() < ranks - 1) {
+  if (Ready() < ranks - 1) {
     FRESHET_LOG(Info) << "event=ranks_awaited missing=" << LogQuoted(joined_->Missing())
                       << " patience=" << absl::FormatDuration(patience);
   }
@@ -34,11 +42,14 @@ absl::StatusOr<std::unique_ptr<RankGroup>> JoinedRankStarter::Start(int ranks) {
   for (JoinedRanks::Rank& rank : joined) {
     links.push_back({rank.number, std::move(rank.socket), std::make_unique<RankPeer>()});
   }
+  if (joined_->stopped()) return absl::CancelledError("the trainer ends");
   if (links.empty()) {
     return StatusOf(absl::StatusCode::kUnavailable, "no rank has joined in ",
                     absl::FormatDuration(patience), "; missing: ", joined_->Missing());
   }
-  return ConnectRanks(std::move(links), options_);
+  RankLinkOptions options = options_;
+  options.on_loss = [joined = joined_](int number) { joined->NoteLoss(number); };
+  return ConnectRanks(std::move(links), options);
 }
 
 }  // namespace freshet

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "trainer/ranks/joined_ranks.h"
@@ -13,14 +14,15 @@
 namespace freshet {
 
 // Ranks that are processes on other hosts, which join this one by themselves, and whose collective
-// operations pass through their links. The first start waits
-// for all of them for two minutes; later ones wait 10 s for replacements.
+// operations pass through their links. The first start waits 2 min for all of them; later ones wait
+// 10 s, and the time to free a rank's memory, for former ranks and replacements.
 class JoinedRankStarter final : public RankStarter {
  public:
   JoinedRankStarter(std::shared_ptr<JoinedRanks> joined, RankLinkOptions options)
       : joined_(std::move(joined)), options_(std::move(options)) {}
 
-  int Ready() const override { return joined_->Ready(); }
+  int Ready() const override { return static_cast<int>(joined_->Ready().size()); }
+  bool HasOthers(const std::vector<trainer::v1::RankReport>& group) const override;
   std::string WaitsFor() const override;
   absl::StatusOr<std::unique_ptr<RankGroup>> Start(int ranks) override;
 

@@ -1,15 +1,29 @@
 #include "trainer/ranks/joined_ranks.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/backoff.h"
+#include "base/log.h"
 #include "base/str_cat.h"
 
 namespace freshet {
+namespace {
+
+constexpr absl::Duration kFirstPause = absl::Seconds(10);
+constexpr absl::Duration kMostPause = absl::Minutes(10);
+constexpr absl::Duration kForgotten = absl::Minutes(10);  // a loss
+
+}  // namespace
 
 int64_t JoinedRanks::Add(int number, UniqueFd socket) {
   const MutexLock lock(mu_);
+  if (waiting_.contains(number)) {
+    FRESHET_LOG(Warning) << "event=rank_replaced rank=" << number
+                         << " reason=" << LogQuoted("another process with this number has joined");
+  }
   waiting_[number] = Waiting{++ids_, std::move(socket)};
   changed_.NotifyAll();
   return ids_;
@@ -21,33 +35,67 @@ void JoinedRanks::Remove(int number, int64_t id) {
   if (found != waiting_.end() && found->second.id == id) waiting_.erase(found);
 }
 
-int JoinedRanks::Ready() const {
+void JoinedRanks::NoteLoss(int number) {
   const MutexLock lock(mu_);
-  return static_cast<int>(waiting_.size());
+  const absl::Time now = clock_.Now();
+  Losses& losses = losses_[number];
+  if (now - losses.last > kForgotten) losses.count = 0;
+  losses.last = now;
+  if (++losses.count > 1)
+    losses.usable = now + BackoffDelay(losses.count - 1, kFirstPause, kMostPause);
+}
+
+void JoinedRanks::Stop() {
+  const MutexLock lock(mu_);
+  stopped_ = true;
+  changed_.NotifyAll();
+}
+
+bool JoinedRanks::stopped() const {
+  const MutexLock lock(mu_);
+  return stopped_;
+}
+
+std::vector<int> JoinedRanks::ReadyNow() const {
+  std::vector<int> ready;
+  for (const auto& [number, waiting] : waiting_) {
+    const auto losses = losses_.find(number);
+    if (losses == losses_.end() || clock_.Now() >= losses->second.usable) ready.push_back(number);
+  }
+  return ready;
+}
+
+std::vector<int> JoinedRanks::Ready() const {
+  const MutexLock lock(mu_);
+  return ReadyNow();
 }
 
 std::vector<JoinedRanks::Rank> JoinedRanks::Take(int most, absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   const MutexLock lock(mu_);
-  while (std::ssize(waiting_) < most) {
+  std::vector<int> ready = ReadyNow();
+  while (!stopped_ && std::ssize(ready) < most) {
     const absl::Duration left = deadline - absl::Now();
     if (left <= absl::ZeroDuration()) break;
     changed_.WaitFor(mu_, left);
+    ready = ReadyNow();
   }
   std::vector<Rank> taken;
-  while (!waiting_.empty() && std::ssize(taken) < most) {
-    auto first = waiting_.begin();
-    taken.push_back({first->first, std::move(first->second.socket)});
-    waiting_.erase(first);
+  for (const int number : ready) {
+    if (stopped_ || std::ssize(taken) >= most) break;
+    taken.push_back({number, std::move(waiting_[number].socket)});
+    waiting_.erase(number);
   }
   return taken;
 }
 
 std::string JoinedRanks::Missing() const {
   const MutexLock lock(mu_);
+  const std::vector<int> ready = ReadyNow();
   std::string missing;
   for (int number = 1; number < ranks_; ++number) {
-    if (!waiting_.contains(number)) missing += StrCat(missing.empty() ? "" : ", ", number);
+    if (std::ranges::find(ready, number) != ready.end()) continue;
+    missing += StrCat(missing.empty() ? "" : ", ", number);
   }
   return missing;
 }

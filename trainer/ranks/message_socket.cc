@@ -71,14 +71,14 @@ absl::Status MessageSocket::Read(char* data, size_t size, absl::Time deadline) c
   return absl::OkStatus();
 }
 
-absl::Status MessageSocket::Receive(google::protobuf::MessageLite& message,
-                                    absl::Duration timeout) {
+absl::Status MessageSocket::Receive(google::protobuf::MessageLite& message, absl::Duration timeout,
+                                    size_t max_bytes) {
   const absl::Time deadline = absl::Now() + timeout;
   unsigned char prefix[4];
   FRESHET_RETURN_IF_ERROR(Read(reinterpret_cast<char*>(prefix), sizeof(prefix), deadline));
   size_t size = 0;
   for (int i = 3; i >= 0; --i) size = size << 8 | prefix[i];
-  if (size > kMaxBytes) return DataLoss("a message of ", size, " bytes is too large");
+  if (size > max_bytes) return DataLoss("a message of ", size, " bytes is too large");
   std::string bytes;
   // Grows with what arrives, not with what the length promises.
   while (bytes.size() < size) {

@@ -29,7 +29,8 @@ class MessageSocket {
 
   // Waits for a message. UNAVAILABLE: the other side has closed; DEADLINE_EXCEEDED: there was none
   // in time; DATA_LOSS: too large or not of this type. The socket is of no use afterwards.
-  absl::Status Receive(google::protobuf::MessageLite& message, absl::Duration timeout);
+  absl::Status Receive(google::protobuf::MessageLite& message, absl::Duration timeout,
+                       size_t max_bytes = kMaxBytes);
 
  private:
   absl::Status Await(short events, absl::Time deadline) const;

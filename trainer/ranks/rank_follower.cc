@@ -132,7 +132,7 @@ absl::Status Work(MessageSocket& socket, const RankParts& parts, Reports& report
   FRESHET_RETURN_IF_ERROR(socket.Receive(command, kStartTimeout));
   if (!command.has_start()) return DataLoss("the first command is not to start");
   const RankStart start = command.start();
-  SetLogRole(StrCat("rank-", start.rank()));
+  SetLogRole(StrCat("rank-", start.number()));
   FRESHET_ASSIGN_OR_RETURN(const auto learner, parts.make_learner(start));
   reports.Set(RankReport::STATE_JOINING, 0);
   std::unique_ptr<Communicator> communicator;

@@ -24,20 +24,23 @@ class RankGroup {
   virtual absl::Status Send(int rank, const trainer::v1::RankWork& work) = 0;
   // Why a rank was lost; "" if that is not known within `timeout`.
   virtual std::string LossReason(absl::Duration timeout) = 0;
-  // The last reports of the other ranks, from rank 1 on. Thread-safe.
+  // The last report of every other rank, in the order of the group; RankReport.rank is its number.
+  // Thread-safe.
   virtual std::vector<trainer::v1::RankReport> Reports() const = 0;
 };
 
-// Port: starts ranks, be they processes of this machine or of others. Not thread-safe unless noted.
+// Port: starts ranks, as processes on this machine or on others. Not thread-safe unless noted.
 class RankStarter {
  public:
   virtual ~RankStarter() = default;
   // How many further ranks could be started now.
   virtual int Ready() const = 0;
+  // Whether there are some that are not in `group`.
+  virtual bool HasOthers(const std::vector<trainer::v1::RankReport>& group) const = 0;
   // What Start waits for; "" if it does not. Thread-safe.
   virtual std::string WaitsFor() const { return ""; }
   // Starts up to `ranks` - 1 further ranks, as many as come in time, and connects to them.
-  // UNAVAILABLE, with the reason: none comes, or one is lost again.
+  // UNAVAILABLE, with the reason: none comes, or one is lost again. CANCELLED: this process ends.
   virtual absl::StatusOr<std::unique_ptr<RankGroup>> Start(int ranks) = 0;
 };
 

@@ -9,9 +9,11 @@
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "base/utf8.h"
 #include "collective/gloo_communicator.h"
 #include "collective/relay_communicator.h"
 #include "trainer/ranks/message_socket.h"
+#include "weights/transfer_time.h"
 
 namespace freshet {
 namespace {
@@ -22,6 +24,8 @@ using trainer::v1::RankReport;
 // An upper bound: a rank that hangs is killed after `silence`.
 constexpr absl::Duration kSendTimeout = absl::Minutes(10);
 constexpr absl::Duration kConnectTimeout = absl::Seconds(30);
+constexpr size_t kMaxReportBytes = size_t{2} << 20;  // a chunk of a collective operation
+constexpr size_t kMaxTextBytes = 200;                // of a rank's texts
 
 template <typename... Args>
 absl::Status LinkUnavailable(const Args&... args) {
@@ -40,11 +44,14 @@ class RankStates {
     const int number = reports_[link].rank();
     reports_[link] = report;
     reports_[link].set_rank(number);
+    reports_[link].set_phase(ValidUtf8(report.phase(), kMaxTextBytes));
+    reports_[link].set_last_collective(ValidUtf8(report.last_collective(), kMaxTextBytes));
     changed_.NotifyAll();
   }
   // Aborts the communicator.
-  void Lose(const std::string& reason) {
+  void Lose(size_t link, const std::string& reason) {
     const MutexLock lock(mu_);
+    reports_[link].set_state(RankReport::STATE_FAILED);
     if (reason_.empty()) reason_ = reason;
     if (communicator_ != nullptr) communicator_->Abort(reason_);
     changed_.NotifyAll();
@@ -96,14 +103,15 @@ class RankStates {
   Communicator* communicator_ ABSL_GUARDED_BY(mu_) = nullptr;
 };
 
-// Bytes of collective operations that a rank has sent. Bounded, because ranks send at most two
-// chunks before they wait.
+// Chunks of collective operations that a rank has sent and rank 0 has not taken: at most
+// kMostChunks. A full inbox stops the link's listener, and so the rank.
 class Inbox {
  public:
   // Waits while it is full.
   void Put(std::string bytes) {
     const MutexLock lock(mu_);
     while (bytes_.size() >= kMostChunks && error_.ok()) changed_.WaitFor(mu_, absl::Seconds(1));
+    if (!error_.ok()) return;
     bytes_.push_back(std::move(bytes));
     changed_.NotifyAll();
   }
@@ -158,16 +166,18 @@ class LinkedRank {
     return socket_.Send(command, timeout);
   }
   Inbox& inbox() { return inbox_; }
+  int number() const { return link_.number; }
 
   void Listen(size_t index, const RankLinkOptions& options, RankStates& states) {
-    listener_ = std::thread(
-        [this, index, start_timeout = options.start_timeout, silence = options.silence, &states] {
-          const std::string reason = Hear(index, start_timeout, silence, states);
-          if (reason.empty() || ending_.HasBeenNotified()) return;
-          const std::string text = StrCat("rank ", link_.number, " ", reason);
-          inbox_.Fail(absl::UnavailableError(text));
-          states.Lose(text);
-        });
+    listener_ = std::thread([this, index, start_timeout = options.start_timeout,
+                             silence = options.silence, on_loss = options.on_loss, &states] {
+      const std::string reason = Hear(index, start_timeout, silence, states);
+      if (reason.empty() || ending_.HasBeenNotified()) return;
+      const std::string text = StrCat("rank ", link_.number, " ", reason);
+      inbox_.Fail(absl::UnavailableError(text));
+      states.Lose(index, text);
+      if (on_loss != nullptr) on_loss(link_.number);
+    });
   }
 
  private:
@@ -177,17 +187,19 @@ class LinkedRank {
     RankReport report;
     absl::Duration patience = start_timeout;
     while (true) {
-      const absl::Status received = socket_.Receive(report, patience);
+      const absl::Status received = socket_.Receive(report, patience, kMaxReportBytes);
       if (!received.ok()) Kill();
       if (absl::IsUnavailable(received)) return link_.peer->Ending();
       if (absl::IsDeadlineExceeded(received)) {
         return StrCat("has said nothing for ", absl::FormatDuration(patience));
       }
       if (!received.ok()) return Message(received);
-      if (report.state() == RankReport::STATE_FAILED) return StrCat("failed: ", report.error());
+      if (report.state() == RankReport::STATE_FAILED) {
+        return StrCat("failed: ", ValidUtf8(report.error(), kMaxTextBytes));
+      }
       if (report.state() == RankReport::STATE_LEFT) {
         inbox_.Fail(StatusOf(absl::StatusCode::kUnavailable, "rank ", link_.number,
-                             " has left: ", report.error()));
+                             " has left: ", ValidUtf8(report.error(), kMaxTextBytes)));
         return "";
       }
       patience = silence;
@@ -255,9 +267,11 @@ class LinkedRankGroup final : public RankGroup {
       *command.mutable_start() = options.start;
       command.mutable_start()->set_rank(static_cast<int>(i) + 1);
       command.mutable_start()->set_ranks(size);
+      command.mutable_start()->set_number(ranks_[i]->number());
       FRESHET_RETURN_IF_ERROR(ranks_[i]->Send(command, kSendTimeout));
     }
-    FRESHET_RETURN_IF_ERROR(states_.AwaitJoining(options.start_timeout));
+    FRESHET_RETURN_IF_ERROR(
+        states_.AwaitJoining(options.start_timeout + TransferTime(options.state_bytes)));
     if (options.start.rendezvous_file().empty()) {
       communicator_ =
           MakeRelayCommunicator(/*rank=*/0, size, std::make_shared<LeaderLinks>(ranks_));
@@ -283,7 +297,10 @@ class LinkedRankGroup final : public RankGroup {
   absl::Status Send(int rank, const trainer::v1::RankWork& work) override {
     RankCommand command;
     *command.mutable_work() = work;
-    return ranks_[static_cast<size_t>(rank) - 1]->Send(command, kSendTimeout);
+    LinkedRank& to = *ranks_[static_cast<size_t>(rank) - 1];
+    const absl::Status sent = to.Send(command, kSendTimeout);
+    if (sent.ok()) return sent;
+    return StatusOf(sent.code(), "rank ", to.number(), " takes no work: ", Message(sent));
   }
   std::string LossReason(absl::Duration patience) override { return states_.AwaitReason(patience); }
   std::vector<RankReport> Reports() const override { return states_.reports(); }

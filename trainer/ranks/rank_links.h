@@ -1,6 +1,8 @@
 #ifndef FRESHET_TRAINER_RANKS_RANK_LINKS_H_
 #define FRESHET_TRAINER_RANKS_RANK_LINKS_H_
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,7 +26,7 @@ class RankPeer {
 
 // A rank that runs RunRank behind `socket`.
 struct RankLink {
-  int number = 0;  // by which it is named
+  int number = 0;  // the process's --rank, for messages
   UniqueFd socket;
   std::unique_ptr<RankPeer> peer;
 };
@@ -33,10 +35,13 @@ struct RankLinkOptions {
   // What all of them get. With a rendezvous file they connect over Gloo on the loopback interface,
   // otherwise their collective operations pass through the links.
   trainer::v1::RankStart start;
-  absl::Duration start_timeout = absl::Seconds(60);
+  int64_t state_bytes = 0;  // that a rank allocates and fills before it joins
+  absl::Duration start_timeout = absl::Seconds(60);  // without that
   // A rank that sends no report for so long counts as hung and is killed.
   absl::Duration silence = absl::Seconds(5);
   std::shared_ptr<const void> file_owner;  // of the rendezvous file, see GlooOptions
+  // Called with the number of a rank that is lost, on any thread. May be empty.
+  std::function<void(int number)> on_loss;
 };
 
 // Starts the ranks behind `links` as ranks 1 .. and connects to them. The group's destructor closes

@@ -19,7 +19,7 @@ trainer::v1::RankWork ToProto(trainer::v1::RankWork::Kind kind, int64_t step,
 absl::StatusOr<Minibatch> ShareOf(const trainer::v1::RankWork& work);
 
 const char* PhaseText(RankPhase phase);
-// The operation of all ranks that the phase is; "" if it is none.
+// The collective operation that runs in `phase`; "": none.
 const char* CollectiveText(RankPhase phase);
 
 RankState ToRankState(const trainer::v1::RankReport& report);

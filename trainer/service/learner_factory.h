@@ -51,8 +51,8 @@ class LearnerFactory {
   // May take minutes. CANCELLED if `progress` stopped it.
   virtual absl::StatusOr<StartedLearner> Start(const LearnerStart& start) = 0;
 
-  // From now on learners train with the ranks in `joined`, if their jobs want ranks. Call it first.
-  // UNIMPLEMENTED: these learners have no ranks.
+  // Learners started later train with the ranks in `joined`, if trainer.ranks is above 1.
+  // UNIMPLEMENTED: the factory's learners have no ranks.
   virtual absl::Status UseRanks(std::shared_ptr<JoinedRanks> /*joined*/) {
     return absl::UnimplementedError("this trainer has no ranks");
   }

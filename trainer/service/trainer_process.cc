@@ -44,10 +44,10 @@ struct RankFlags {
 void AddRankFlags(const Command& app, RankFlags& flags) {
   app.Add("--ranks", flags.ranks,
           "processes of this trainer, which train together; 1: a job's ranks are child processes")
-      .Range(1, 1024)
+      .Range(1, 64)
       .ShowDefault();
   app.Add("--rank", flags.rank, "number of this process; only 0 is a member of the cluster")
-      .Range(0, 1023)
+      .Range(0, 63)
       .ShowDefault();
   app.Add("--rendezvous", flags.rendezvous, "HOST:PORT of rank 0's gRPC services");
 }
@@ -65,15 +65,22 @@ absl::Status CheckRankFlags(const RankFlags& flags) {
 
 // Serves as one of ranks 1 .. until the process is told to stop. Returns the exit code.
 int ServeRank(const runtime::WorkerFlags& flags, const RankFlags& ranks, LearnerFactory& learners) {
-  const auto channel = runtime::MakeChannel(
-      ranks.rendezvous, runtime::ForMember(runtime::ChannelOptionsOf(flags),
-                                           runtime::Name(cluster::v1::ROLE_TRAINER)));
-  if (!channel.ok()) {
-    std::fprintf(stderr, "freshet-trainer: --rendezvous: %s\n", Message(channel.status()).c_str());
+  RankRoleOptions options;
+  options.rank = ranks.rank;
+  options.ranks = ranks.ranks;
+  options.rank_zero = ranks.rendezvous;
+  options.connect = [&] {
+    runtime::ChannelOptions channel = runtime::ForMember(runtime::ChannelOptionsOf(flags),
+                                                         runtime::Name(cluster::v1::ROLE_TRAINER));
+    channel.own_connection = true;
+    return runtime::MakeChannel(ranks.rendezvous, channel);
+  };
+  options.run = [&](UniqueFd socket) { return learners.RunRank(std::move(socket)); };
+  if (const absl::Status usable = options.connect().status(); !usable.ok()) {
+    std::fprintf(stderr, "freshet-trainer: --rendezvous: %s\n", Message(usable).c_str());
     return 2;
   }
-  RankRole role({ranks.rank, ranks.ranks, *channel,
-                 [&](UniqueFd socket) { return learners.RunRank(std::move(socket)); }});
+  RankRole role(std::move(options));
   runtime::ServeOptions serve;
   serve.role = runtime::Name(cluster::v1::ROLE_TRAINER);
   serve.version = Version();
@@ -145,13 +152,18 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, StoreWrap
   context.time_scale = flags.time_scale;
   std::vector<grpc::Service*> services = {&weights, &service};
   std::optional<GrpcRankService> rank_service;
-  if (joined != nullptr) services.push_back(&rank_service.emplace(joined));
+  WorkerProcess::Extras extras;
+  if (joined != nullptr) {
+    services.push_back(&rank_service.emplace(joined));
+    // The step in hand may still end with its ranks, but waits for no others.
+    extras.drain_calls = [&joined](absl::Time /*deadline*/) { joined->Stop(); };
+  }
   return process->Serve(
       /*exclusive=*/true,
       [&](const cluster::v1::Assign& assign, const std::string& worker,
           runtime::ControllerCalls& controller,
           std::stop_token) { return TrainingWork::Create(assign, worker, controller, context); },
-      services, [&] { training.Refresh(); });
+      services, [&] { training.Refresh(); }, extras);
 }
 
 }  // namespace freshet

@@ -114,6 +114,10 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
   lost_ranks_ = {CounterFamily(registry, "freshet_lost_ranks_total",
                                "Times that ranks of the trainer died or hung."),
                  labels};
+  ranks_ = {GaugeFamily(registry, "freshet_ranks", "Ranks that computed the last step."), labels};
+  wanted_ranks_ = {GaugeFamily(registry, "freshet_wanted_ranks", "The job's trainer.ranks."),
+                   labels};
+  wanted_ranks_->Set(static_cast<double>(std::max<int64_t>(spec.trainer().ranks(), 1)));
   trained_ = {CounterFamily(registry, "freshet_tokens_total", "Tokens by phase."),
               With(labels, "phase", "trained")};
   flops_ = {CounterFamily(registry, "freshet_model_flops_total",
@@ -128,6 +132,7 @@ void TrainingMetrics::OnStep(const StepMetrics& m, const FinishedStep& report) {
   OnStep(m);
   OnBatch(SummarizeBatch(*report.groups, full_marks_));
   lost_ranks_->Increment(static_cast<double>(report.result.lost_ranks.size()));
+  ranks_->Set(static_cast<double>(report.result.ranks));
   const ImportanceRatios& ratios = report.result.importance_ratios;
   ratios_->ObserveMultiple({ratios.tokens.begin(), ratios.tokens.end()}, ratios.sum);
 }

@@ -50,6 +50,7 @@ class TrainingMetrics {
   metrics::CounterSeries wait_;
   metrics::CounterSeries steps_;
   metrics::CounterSeries lost_ranks_;
+  metrics::GaugeSeries ranks_, wanted_ranks_;
   metrics::CounterSeries trained_;
   metrics::CounterSeries flops_;
   metrics::GaugeSeries version_;

@@ -169,6 +169,9 @@
 {{- fail "controller.datasets.existingClaim and controller.datasets.configMap are both set: leave one of them empty" -}}
 {{- end -}}
 {{- end -}}
+{{- if and (gt (int .Values.trainer.ranks) 1) (gt (int .Values.trainer.gpu.count) 0) -}}
+{{- fail "trainer.ranks is above 1 with trainer.gpu.count above 0: ranks compute on CPUs, so their GPUs would be unused; set one of them to its default" -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Checks that a drain can end before the pod is killed: list WHERE CFG. */}}

@@ -83,6 +83,7 @@ class ThreadRanks final : public RankStarter {
   // How many further ranks there are; those in a group are not ready.
   int available = 100;
   int Ready() const override { return available - in_group_; }
+  bool HasOthers(const std::vector<RankReport>&) const override { return Ready() > 0; }
 
   absl::StatusOr<std::unique_ptr<RankGroup>> Start(int ranks) override {
     ++started_;

@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "tests/testing/fake_clock.h"
+
 namespace freshet {
 namespace {
 
@@ -27,13 +29,13 @@ TEST(JoinedRanks, GivesThoseThatWaitInTheOrderOfTheirNumbers) {
   auto first = Pair();
   joined.Add(3, std::move(third.first));
   joined.Add(1, std::move(first.first));
-  EXPECT_EQ(joined.Ready(), 2);
+  EXPECT_THAT(joined.Ready(), testing::ElementsAre(1, 3));
   EXPECT_EQ(joined.Missing(), "2");
   const auto taken = joined.Take(3, absl::ZeroDuration());
   ASSERT_EQ(taken.size(), 2U);
   EXPECT_EQ(taken[0].number, 1);
   EXPECT_EQ(taken[1].number, 3);
-  EXPECT_EQ(joined.Ready(), 0);
+  EXPECT_THAT(joined.Ready(), testing::IsEmpty());
   EXPECT_TRUE(joined.Take(3, absl::ZeroDuration()).empty());
   EXPECT_FALSE(Closed(first.second));
 }
@@ -46,7 +48,7 @@ TEST(JoinedRanks, ARestartedProcessReplacesItsFormerSelf) {
   joined.Add(1, std::move(now.first));
   EXPECT_TRUE(Closed(former.second));
   joined.Remove(1, id);  // the former stream ends later
-  EXPECT_EQ(joined.Ready(), 1);
+  EXPECT_THAT(joined.Ready(), testing::ElementsAre(1));
 }
 
 TEST(JoinedRanks, OneThatIsGoneIsNotGiven) {
@@ -55,6 +57,35 @@ TEST(JoinedRanks, OneThatIsGoneIsNotGiven) {
   joined.Remove(1, joined.Add(1, std::move(ends.first)));
   EXPECT_TRUE(Closed(ends.second));
   EXPECT_TRUE(joined.Take(1, absl::ZeroDuration()).empty());
+}
+
+TEST(JoinedRanks, OneThatIsLostAgainAndAgainIsNotGivenForAWhile) {
+  FakeClock clock;
+  JoinedRanks joined(3, clock);
+  auto first = Pair();
+  joined.Add(1, std::move(first.first));
+  joined.NoteLoss(1);
+  EXPECT_THAT(joined.Ready(), testing::ElementsAre(1)) << "it may have been restarted";
+  joined.NoteLoss(1);
+  EXPECT_THAT(joined.Ready(), testing::IsEmpty());
+  EXPECT_EQ(joined.Missing(), "1, 2");
+  EXPECT_TRUE(joined.Take(1, absl::ZeroDuration()).empty());
+  clock.Advance(absl::Seconds(10));
+  EXPECT_THAT(joined.Ready(), testing::ElementsAre(1));
+  joined.NoteLoss(1);
+  clock.Advance(absl::Seconds(10));
+  EXPECT_THAT(joined.Ready(), testing::IsEmpty());
+  clock.Advance(absl::Minutes(11));
+  joined.NoteLoss(1);
+  EXPECT_THAT(joined.Ready(), testing::ElementsAre(1)) << "earlier losses are forgotten";
+}
+
+TEST(JoinedRanks, AfterAStopNoneIsGiven) {
+  JoinedRanks joined(2);
+  auto first = Pair();
+  joined.Add(1, std::move(first.first));
+  joined.Stop();
+  EXPECT_TRUE(joined.Take(1, absl::Minutes(1)).empty());
 }
 
 }  // namespace

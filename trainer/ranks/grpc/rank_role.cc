@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "base/version.h"
 #include "services/runtime/client_stream.h"
 #include "trainer/ranks/grpc/rank_service.h"
 #include "trainer/ranks/grpc/socket_bytes.h"
@@ -23,10 +24,10 @@ namespace {
 using trainer::v1::RankBytes;
 using Stream = runtime::ClientStream<RankBytes, RankBytes>;
 
-constexpr char kCondition[] = "rank_zero";
 constexpr size_t kMaxBuffered = 4;  // messages of rank 0 that this rank has not taken yet
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(10);
-constexpr absl::Duration kSendTimeout = absl::Minutes(1);
+// An upper bound: rank 0 may compute while this rank waits, and keepalive watches the connection.
+constexpr absl::Duration kSendTimeout = absl::Hours(1);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kMostPause = absl::Seconds(2);
 
@@ -38,7 +39,7 @@ class Exchange {
       : out_([&stream, socket] {
           RankBytes message;
           while (ReadSome(socket, kRankBytes, *message.mutable_data())) {
-            if (!stream.Write(message, kSendTimeout).ok()) return;
+            if (!stream.Write(message, kSendTimeout).ok()) return stream.Cancel();
           }
           stream.WritesDone();
         }),
@@ -56,9 +57,7 @@ class Exchange {
 
 }  // namespace
 
-absl::Status RankRole::Start(const runtime::RoleContext& context) {
-  readiness_ = context.readiness;
-  readiness_->Set(kCondition, false, "not joined yet");
+absl::Status RankRole::Start(const runtime::RoleContext& /*context*/) {
   thread_ = std::jthread([this](std::stop_token stop) {
     Join(std::move(stop));
     ended_.Notify();
@@ -80,21 +79,28 @@ void RankRole::Stop() {
 void RankRole::Join(std::stop_token stop) {
   Notification stopped;
   const std::stop_callback wake(stop, [&stopped] { stopped.Notify(); });
+  std::string logged;
   for (int64_t failures = 0; !stop.stop_requested();) {
     const absl::Status ended = JoinOnce(stop);
     if (stop.stop_requested()) return;
-    const std::string reason = ended.ok() ? "the group has ended" : Message(ended);
-    readiness_->Set(kCondition, false, reason);
-    failures = ended.ok() ? 0 : failures + 1;
-    if (ended.ok()) continue;
-    FRESHET_LOG(Warning) << "event=rank_not_joined rank=" << options_.rank
-                         << " reason=" << LogQuoted(reason);
-    stopped.WaitFor(BackoffDelay(failures, kFirstPause, kMostPause));
+    if (ended.ok()) {
+      failures = 0;
+      logged.clear();
+      continue;
+    }
+    if (std::exchange(logged, Message(ended)) != Message(ended)) {
+      FRESHET_LOG(Warning) << "event=rank_not_joined rank=" << options_.rank
+                           << " rank_zero=" << options_.rank_zero
+                           << " reason=" << LogQuoted(logged);
+    }
+    stopped.WaitFor(BackoffDelay(++failures, kFirstPause, kMostPause));
   }
 }
 
 absl::Status RankRole::JoinOnce(std::stop_token stop) {
-  const auto stub = trainer::v1::RankService::NewStub(options_.rank_zero);
+  // A new one, which looks the address up again: rank 0 may have moved.
+  FRESHET_ASSIGN_OR_RETURN(const auto channel, options_.connect());
+  const auto stub = trainer::v1::RankService::NewStub(channel);
   // A rank waits for its group as long as the connection works, which keepalive watches.
   const auto stream = Stream::Start(
       std::make_unique<grpc::ClientContext>(),
@@ -104,10 +110,10 @@ absl::Status RankRole::JoinOnce(std::stop_token stop) {
   RankBytes hello;
   hello.set_rank(options_.rank);
   hello.set_ranks(options_.ranks);
+  hello.set_version(Version());
   FRESHET_RETURN_IF_ERROR(stream->Write(hello, kAnswerTimeout));
   FRESHET_RETURN_IF_ERROR(stream->Read(kAnswerTimeout).status());
-  readiness_->Set(kCondition, true);
-  FRESHET_LOG(Info) << "event=joined rank=" << options_.rank;
+  FRESHET_LOG(Info) << "event=joined rank=" << options_.rank << " rank_zero=" << options_.rank_zero;
   FRESHET_ASSIGN_OR_RETURN(RankBytes first, stream->Read(absl::InfiniteDuration()));
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -116,10 +122,7 @@ absl::Status RankRole::JoinOnce(std::stop_token stop) {
   const UniqueFd ours(ends[0]);
   const Exchange exchange(*stream, ours.get(), std::move(first));
   const absl::Status done = options_.run(UniqueFd(ends[1]));
-  if (!done.ok()) {
-    FRESHET_LOG(Warning) << "event=rank_failed reason=" << LogQuoted(Message(done));
-  }
-  return absl::OkStatus();
+  return done;
 }
 
 }  // namespace freshet

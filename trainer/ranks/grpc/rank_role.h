@@ -3,9 +3,11 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "freshet/trainer/v1/rank_service.grpc.pb.h"
@@ -17,13 +19,15 @@ namespace freshet {
 struct RankRoleOptions {
   int rank = 1;  // 1 .. ranks - 1
   int ranks = 2;
-  std::shared_ptr<grpc::Channel> rank_zero;
+  std::string rank_zero;  // its address, for messages
+  std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>()> connect;
   // Takes part in one group of ranks, until the socket is closed.
   std::function<absl::Status(UniqueFd socket)> run;
 };
 
 // The work of a trainer's further rank: joins rank 0, takes part in its groups, and joins again
-// when a group or the connection has ended. Ready while rank 0 has it. A drain ends the group.
+// when a group or the connection has ended. Ready at once, because a set of pods is updated from
+// the last one on, and rank 0 is the first. A drain ends the group.
 class RankRole final : public runtime::Role {
  public:
   explicit RankRole(RankRoleOptions options) : options_(std::move(options)) {}
@@ -37,12 +41,11 @@ class RankRole final : public runtime::Role {
 
  private:
   void Join(std::stop_token stop);
-  // Returns why the stream ended; OK if a group has used it.
+  // Returns why the rank could not take part in a group, or failed in it.
   absl::Status JoinOnce(std::stop_token stop);
 
   const RankRoleOptions options_;
   trainer::v1::RankService::CallbackService no_calls_;
-  runtime::Readiness* readiness_ = nullptr;
   Notification ended_;
   std::jthread thread_;
 };

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/str_cat.h"
+#include "base/version.h"
 #include "services/runtime/bidi_reactor.h"
 #include "trainer/ranks/grpc/socket_bytes.h"
 
@@ -21,8 +22,8 @@ namespace {
 using trainer::v1::RankBytes;
 
 constexpr size_t kMaxQueue = 4;  // messages that wait to be sent
-// A rank that takes nothing for so long is gone for its user, too.
-constexpr absl::Duration kTakenWithin = absl::Minutes(1);
+// An upper bound: rank 0 ends the group of a rank that hangs.
+constexpr absl::Duration kTakenWithin = absl::Hours(1);
 
 // This end of a rank's socket, whose other end goes to the pool, and what is to be written to it.
 struct RankPipe {
@@ -48,8 +49,9 @@ struct RankPipe {
   }
 };
 
-// One rank's stream. It ends when the socket's other end is closed. Two threads, which end with the
-// stream, move the bytes; they hold it weakly.
+// One rank's stream. It ends when the socket's other end is closed. Two detached threads move the
+// bytes, because a reactor must not block to join them. They end with the stream and hold it
+// weakly.
 class RankStream final : public runtime::BidiReactor<RankBytes, RankBytes> {
  public:
   explicit RankStream(std::shared_ptr<JoinedRanks> joined)
@@ -86,6 +88,10 @@ class RankStream final : public runtime::BidiReactor<RankBytes, RankBytes> {
       return Finish(InvalidArgument("rank ", hello.rank(), " of ", hello.ranks(),
                                     ": this trainer has ranks 0 to ", joined_->ranks() - 1));
     }
+    if (hello.version() != Version()) {
+      return Finish(FailedPrecondition("this trainer has version ", Version(), ", rank ",
+                                       hello.rank(), " has ", hello.version()));
+    }
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
       return Finish(ResourceExhausted("a socket pair: ", std::strerror(errno)));
@@ -104,7 +110,7 @@ class RankStream final : public runtime::BidiReactor<RankBytes, RankBytes> {
     while (ReadSome(pipe.socket.get(), kRankBytes, *message.mutable_data())) {
       const auto stream = weak.lock();
       if (stream == nullptr ||
-          stream->SendWithin(message, kTakenWithin) != runtime::SendResult::kQueued) {
+          stream->Send(message, kTakenWithin) != runtime::SendResult::kQueued) {
         break;
       }
     }

@@ -6,11 +6,10 @@
 #include <string>
 #include <utility>
 
-#include "base/log.h"
-#include "services/runtime/readiness.h"
+#include "base/version.h"
 #include "tests/testing/loopback_server.h"
-#include "trainer/ranks/message_socket.h"
 #include "trainer/ranks/grpc/rank_role.h"
+#include "trainer/ranks/message_socket.h"
 
 namespace freshet {
 namespace {
@@ -22,11 +21,13 @@ constexpr absl::Duration kLong = absl::Minutes(1);
 class RankServiceTest : public testing::Test {
  protected:
   // Joins as rank `rank`, and answers every message with itself.
-  std::unique_ptr<RankRole> Join(int rank, int ranks = 3) {
+  std::unique_ptr<RankRole> Join(int rank) {
     RankRoleOptions options;
     options.rank = rank;
-    options.ranks = ranks;
-    options.rank_zero = grpc::CreateChannel(server_.address(), grpc::InsecureChannelCredentials());
+    options.ranks = joined_->ranks();
+    options.connect = [this] {
+      return grpc::CreateChannel(server_.address(), grpc::InsecureChannelCredentials());
+    };
     options.run = [](UniqueFd fd) {
       MessageSocket socket(std::move(fd));
       RankBytes message;
@@ -37,9 +38,7 @@ class RankServiceTest : public testing::Test {
       return absl::OkStatus();
     };
     auto role = std::make_unique<RankRole>(std::move(options));
-    runtime::RoleContext context;
-    context.readiness = &readiness_;
-    EXPECT_TRUE(role->Start(context).ok());
+    EXPECT_TRUE(role->Start({}).ok());
     return role;
   }
   // A rank that has joined.
@@ -58,20 +57,7 @@ class RankServiceTest : public testing::Test {
     ASSERT_TRUE(received.ok()) << received;
     EXPECT_EQ(answer.data().size(), size);
   }
-  // Waits for a change of the readiness to `ready`, and returns its description.
-  std::string Await(bool ready) {
-    Notification changed;
-    readiness_.OnChange([&](bool now) {
-      if (now == ready && !changed.HasBeenNotified()) changed.Notify();
-    });
-    if (readiness_.ready() != ready) {
-      EXPECT_TRUE(changed.WaitFor(kLong));
-    }
-    readiness_.OnChange(nullptr);
-    return readiness_.Describe();
-  }
 
-  runtime::Readiness readiness_;
   const std::shared_ptr<JoinedRanks> joined_ = std::make_shared<JoinedRanks>(3);
   GrpcRankService service_{joined_};
   LoopbackServer server_{&service_};
@@ -82,17 +68,9 @@ TEST_F(RankServiceTest, CarriesMessagesBothWaysAndJoinsAgainAfterAGroup) {
   for (int group = 0; group < 2; ++group) {
     const auto socket = Take();
     ExpectEcho(*socket, 5);
-    ExpectEcho(*socket, 100'000);
+    ExpectEcho(*socket, size_t{20} << 20);
   }
   EXPECT_TRUE(role->Drain(absl::Now() + kLong).ok());
-}
-
-TEST_F(RankServiceTest, ALargeShareArrives) {
-  const auto role = Join(1);
-  const auto socket = Take();
-  RankBytes message;
-  message.set_data(std::string(size_t{20} << 20, 'x'));
-  EXPECT_TRUE(socket->Send(message, kLong).ok());
 }
 
 TEST_F(RankServiceTest, ARankThatLeavesIsNoticed) {
@@ -106,13 +84,25 @@ TEST_F(RankServiceTest, ARankThatLeavesIsNoticed) {
   ExpectEcho(*Take(), 5);
 }
 
-TEST_F(RankServiceTest, ANumberThatTheTrainerDoesNotHaveIsRefused) {
-  const auto role = Join(1, /*ranks=*/4);
-  EXPECT_EQ(joined_->Ready(), 0);
-  while (readiness_.Describe().find("this trainer has ranks 0 to 2") == std::string::npos) {
-    Await(false);
-  }
-  EXPECT_EQ(joined_->Ready(), 0);
+TEST_F(RankServiceTest, AProcessThatDoesNotFitIsRefused) {
+  const auto refusal = [this](int rank, int ranks, const std::string& version) {
+    const auto stub = trainer::v1::RankService::NewStub(
+        grpc::CreateChannel(server_.address(), grpc::InsecureChannelCredentials()));
+    grpc::ClientContext context;
+    const auto stream = stub->Join(&context);
+    RankBytes hello;
+    hello.set_rank(rank);
+    hello.set_ranks(ranks);
+    hello.set_version(version);
+    stream->Write(hello);
+    RankBytes answer;
+    EXPECT_FALSE(stream->Read(&answer));
+    return stream->Finish().error_message();
+  };
+  EXPECT_EQ(refusal(1, 4, Version()), "rank 1 of 4: this trainer has ranks 0 to 2");
+  EXPECT_EQ(refusal(0, 3, Version()), "rank 0 of 3: this trainer has ranks 0 to 2");
+  EXPECT_THAT(refusal(1, 3, "other"), testing::HasSubstr("rank 1 has other"));
+  EXPECT_THAT(joined_->Ready(), testing::IsEmpty());
 }
 
 }  // namespace
