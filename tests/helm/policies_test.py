@@ -15,7 +15,7 @@ SERVED = {
     "rollout": {"freshet.rollout.v1.RolloutService", "freshet.weights.v1.WeightService"},
     "reward": {"freshet.reward.v1.RewardService"},
     "env": {"freshet.env.v1.EnvService"},
-    "trainer": {"freshet.trainer.v1.TrainerService", "freshet.weights.v1.WeightService"},
+    "trainer": {"freshet.trainer.v1.RankService", "freshet.trainer.v1.TrainerService", "freshet.weights.v1.WeightService"},
 }
 # Methods of gRPC's own services, health and reflection, whose protos are not in the tree.
 FOREIGN = {
