@@ -2,7 +2,6 @@
 
 #include <signal.h>
 #include <spawn.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "trainer/ranks/message_socket.h"
 
 namespace freshet {
 namespace {
@@ -106,14 +106,9 @@ class ChildProcess final : public RankPeer {
 };
 
 absl::StatusOr<RankLink> StartChild(const std::vector<std::string>& argv, int number) {
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    return Unavailable("a socket pair: ", std::strerror(errno));
-  }
-  UniqueFd ours(ends[0]);
-  const UniqueFd theirs(ends[1]);
-  FRESHET_ASSIGN_OR_RETURN(const pid_t pid, Spawn(argv, theirs.get()));
-  return RankLink{number, std::move(ours), std::make_unique<ChildProcess>(pid)};
+  FRESHET_ASSIGN_OR_RETURN(auto ends, SocketPair());
+  FRESHET_ASSIGN_OR_RETURN(const pid_t pid, Spawn(argv, ends.second.get()));
+  return RankLink{number, std::move(ends.first), std::make_unique<ChildProcess>(pid)};
 }
 
 }  // namespace

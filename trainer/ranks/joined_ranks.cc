@@ -41,8 +41,9 @@ void JoinedRanks::NoteLoss(int number) {
   Losses& losses = losses_[number];
   if (now - losses.last > kForgotten) losses.count = 0;
   losses.last = now;
-  if (++losses.count > 1)
+  if (++losses.count > 1) {
     losses.usable = now + BackoffDelay(losses.count - 1, kFirstPause, kMostPause);
+  }
 }
 
 void JoinedRanks::Stop() {

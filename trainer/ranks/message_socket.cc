@@ -22,6 +22,14 @@ bool Again() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 
 }  // namespace
 
+absl::StatusOr<std::pair<UniqueFd, UniqueFd>> SocketPair() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return StatusOf(absl::StatusCode::kUnavailable, "a socket pair: ", std::strerror(errno));
+  }
+  return std::make_pair(UniqueFd(ends[0]), UniqueFd(ends[1]));
+}
+
 absl::Status MessageSocket::Await(short events, absl::Time deadline) const {
   while (true) {
     const absl::Duration left = deadline - absl::Now();

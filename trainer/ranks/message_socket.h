@@ -6,11 +6,15 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/unique_fd.h"
 #include "google/protobuf/message_lite.h"
 
 namespace freshet {
+
+// Two connected, blocking stream sockets. UNAVAILABLE: there are no descriptors left.
+absl::StatusOr<std::pair<UniqueFd, UniqueFd>> SocketPair();
 
 // Protobuf messages over a connected stream socket, each after its length in 4 bytes (little
 // endian). One thread may send while another one receives.

@@ -27,11 +27,6 @@ constexpr absl::Duration kConnectTimeout = absl::Seconds(30);
 constexpr size_t kMaxReportBytes = size_t{2} << 20;  // a chunk of a collective operation
 constexpr size_t kMaxTextBytes = 200;                // of a rank's texts
 
-template <typename... Args>
-absl::Status LinkUnavailable(const Args&... args) {
-  return StatusOf(absl::StatusCode::kUnavailable, args...);
-}
-
 // What is known of a group's ranks, from their listeners.
 class RankStates {
  public:
@@ -77,8 +72,8 @@ class RankStates {
       if (starting == reports_.end()) return absl::OkStatus();
       const absl::Duration left = deadline - absl::Now();
       if (left <= absl::ZeroDuration()) {
-        return LinkUnavailable("rank ", starting->rank(), " has not started in ",
-                               absl::FormatDuration(timeout));
+        return StatusOf(absl::StatusCode::kUnavailable, "rank ", starting->rank(),
+                        " has not started in ", absl::FormatDuration(timeout));
       }
       changed_.WaitFor(mu_, left);
     }

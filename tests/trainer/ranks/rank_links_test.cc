@@ -1,7 +1,5 @@
 #include "trainer/ranks/rank_links.h"
 
-#include <sys/socket.h>
-
 #include <thread>
 #include <utility>
 
@@ -14,16 +12,9 @@
 namespace freshet {
 namespace {
 
-using trainer::v1::RankCommand;
 using trainer::v1::RankReport;
 
 constexpr absl::Duration kPatience = absl::Minutes(2);
-
-std::pair<UniqueFd, UniqueFd> SocketEnds() {
-  int ends[2] = {-1, -1};
-  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
 
 class RankLinksTest : public PolicyLearnerFixture {
  protected:
@@ -32,7 +23,7 @@ class RankLinksTest : public PolicyLearnerFixture {
     ranks_.emplace_back([this, number](std::stop_token stop) {
       UseOneTorchThread();
       while (!stop.stop_requested()) {
-        auto [ours, theirs] = SocketEnds();
+        auto [ours, theirs] = *SocketPair();
         joined_->Add(number, std::move(ours));
         MessageSocket socket(std::move(theirs));
         RankParts parts;
@@ -45,6 +36,19 @@ class RankLinksTest : public PolicyLearnerFixture {
     });
   }
 
+  // Connects to rank 2, which is about to join; the test is this rank, behind `rank_`.
+  absl::StatusOr<std::unique_ptr<RankGroup>> ConnectRankTwo(const RankLinkOptions& options) {
+    auto [ours, theirs] = *SocketPair();
+    rank_ = std::make_unique<MessageSocket>(std::move(theirs));
+    RankReport joining;
+    joining.set_state(RankReport::STATE_JOINING);
+    EXPECT_TRUE(rank_->Send(joining, kPatience).ok());
+    std::vector<RankLink> links;
+    links.push_back({2, std::move(ours), std::make_unique<RankPeer>()});
+    return ConnectRanks(std::move(links), options);
+  }
+
+  std::unique_ptr<MessageSocket> rank_;
   const std::shared_ptr<JoinedRanks> joined_ = std::make_shared<JoinedRanks>(4);
   std::vector<std::jthread> ranks_;
 };
@@ -71,38 +75,29 @@ TEST_F(RankLinksTest, RanksThatJoinTrainAsOneDoes) {
 }
 
 TEST_F(RankLinksTest, ARankThatSaysNothingEndsTheGroup) {
-  auto [ours, theirs] = SocketEnds();
-  MessageSocket rank(std::move(theirs));
-  RankReport joining;
-  joining.set_state(RankReport::STATE_JOINING);
-  ASSERT_TRUE(rank.Send(joining, kPatience).ok());
-  std::vector<RankLink> links;
-  links.push_back({2, std::move(ours), std::make_unique<RankPeer>()});
   RankLinkOptions options;
   options.silence = absl::Milliseconds(100);
-  std::atomic<int> lost = 0;
-  options.on_loss = [&lost](int number) { lost = number; };
-  const auto group = ConnectRanks(std::move(links), options);
+  Notification lost;
+  options.on_loss = [&lost](int number) {
+    EXPECT_EQ(number, 2);
+    lost.Notify();
+  };
+  const auto group = ConnectRankTwo(options);
   ASSERT_TRUE(group.ok()) << group.status();
   constexpr char kReason[] = "rank 2 has said nothing for 100ms";
   EXPECT_EQ((*group)->LossReason(kPatience), kReason);
   EXPECT_EQ((*group)->communicator().Barrier(kPatience).message(), kReason);
   EXPECT_EQ((*group)->Reports().at(0).state(), RankReport::STATE_FAILED);
+  EXPECT_TRUE(lost.WaitFor(kPatience));
 }
 
 TEST_F(RankLinksTest, ARankThatLeavesIsNamedWithItsReason) {
-  auto [ours, theirs] = SocketEnds();
-  MessageSocket rank(std::move(theirs));
-  RankReport report;
-  report.set_state(RankReport::STATE_JOINING);
-  ASSERT_TRUE(rank.Send(report, kPatience).ok());
-  std::vector<RankLink> links;
-  links.push_back({2, std::move(ours), std::make_unique<RankPeer>()});
-  const auto group = ConnectRanks(std::move(links), RankLinkOptions());
+  const auto group = ConnectRankTwo(RankLinkOptions());
   ASSERT_TRUE(group.ok()) << group.status();
+  RankReport report;
   report.set_state(RankReport::STATE_LEFT);
   report.set_error("no memory");
-  ASSERT_TRUE(rank.Send(report, kPatience).ok());
+  ASSERT_TRUE(rank_->Send(report, kPatience).ok());
   const absl::Status gone = (*group)->communicator().Barrier(kPatience);
   EXPECT_EQ(gone, absl::UnavailableError("rank 2 has left: no memory"));
 }

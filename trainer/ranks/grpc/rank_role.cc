@@ -2,9 +2,7 @@
 
 #include <sys/socket.h>
 
-#include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -17,6 +15,7 @@
 #include "services/runtime/client_stream.h"
 #include "trainer/ranks/grpc/rank_service.h"
 #include "trainer/ranks/grpc/socket_bytes.h"
+#include "trainer/ranks/message_socket.h"
 
 namespace freshet {
 namespace {
@@ -115,14 +114,9 @@ absl::Status RankRole::JoinOnce(std::stop_token stop) {
   FRESHET_RETURN_IF_ERROR(stream->Read(kAnswerTimeout).status());
   FRESHET_LOG(Info) << "event=joined rank=" << options_.rank << " rank_zero=" << options_.rank_zero;
   FRESHET_ASSIGN_OR_RETURN(RankBytes first, stream->Read(absl::InfiniteDuration()));
-  int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    return ResourceExhausted("a socket pair: ", std::strerror(errno));
-  }
-  const UniqueFd ours(ends[0]);
-  const Exchange exchange(*stream, ours.get(), std::move(first));
-  const absl::Status done = options_.run(UniqueFd(ends[1]));
-  return done;
+  FRESHET_ASSIGN_OR_RETURN(auto ends, SocketPair());
+  const Exchange exchange(*stream, ends.first.get(), std::move(first));
+  return options_.run(std::move(ends.second));
 }
 
 }  // namespace freshet

@@ -2,8 +2,6 @@
 
 #include <sys/socket.h>
 
-#include <cerrno>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <thread>
@@ -15,6 +13,7 @@
 #include "base/version.h"
 #include "services/runtime/bidi_reactor.h"
 #include "trainer/ranks/grpc/socket_bytes.h"
+#include "trainer/ranks/message_socket.h"
 
 namespace freshet {
 namespace {
@@ -27,7 +26,7 @@ constexpr absl::Duration kTakenWithin = absl::Hours(1);
 
 // This end of a rank's socket, whose other end goes to the pool, and what is to be written to it.
 struct RankPipe {
-  explicit RankPipe(int fd) : socket(fd) {}
+  explicit RankPipe(UniqueFd fd) : socket(std::move(fd)) {}
 
   const UniqueFd socket;
   Mutex mu;
@@ -92,16 +91,14 @@ class RankStream final : public runtime::BidiReactor<RankBytes, RankBytes> {
       return Finish(FailedPrecondition("this trainer has version ", Version(), ", rank ",
                                        hello.rank(), " has ", hello.version()));
     }
-    int ends[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-      return Finish(ResourceExhausted("a socket pair: ", std::strerror(errno)));
-    }
-    pipe_ = std::make_shared<RankPipe>(ends[0]);
+    auto ends = SocketPair();
+    if (!ends.ok()) return Finish(ends.status());
+    pipe_ = std::make_shared<RankPipe>(std::move(ends->first));
     rank_ = hello.rank();
     std::thread([pipe = pipe_, weak = weak_] { SendToRank(*pipe, weak); }).detach();
     std::thread([pipe = pipe_, weak = weak_] { TakeFromRank(*pipe, weak); }).detach();
     Send(RankBytes());  // accepted
-    id_ = joined_->Add(rank_, UniqueFd(ends[1]));
+    id_ = joined_->Add(rank_, std::move(ends->second));
     FRESHET_LOG(Info) << "event=rank_joined rank=" << rank_;
   }
 
