@@ -120,6 +120,9 @@ class Processes:
                     "--appendonly", "yes", "--appendfsync", "always", "--save", "", *acl]
         role = role_of(name)
         command = [self.program(role), "--name", name, *self.flags(name)]
+        if role == "controller":  # other processes have any free ports by default
+            for flag in {"--listen", "--http-listen"}.difference(command):
+                command += [flag, "127.0.0.1:0"]
         if role != "env":
             command += ["--redis", self.redis_address(name)]
             if self.users:

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -41,8 +42,12 @@ class WeightServiceTest : public testing::Test {
     int code = 0;  // of the receiver's result, if any
     std::string error;
   };
-  // Sends messages and half-closes the stream.
+  // Sends messages and half-closes the stream, once the service takes another call.
   Outcome Send(const std::vector<PrepareRequest>& messages, bool with_deadline = true) {
+    AwaitRoom();
+    return SendNow(messages, with_deadline);
+  }
+  Outcome SendNow(const std::vector<PrepareRequest>& messages, bool with_deadline = true) {
     grpc::ClientContext context;
     if (with_deadline) SetTestDeadline(context);
     const auto stream = stub_->Prepare(&context);
@@ -62,6 +67,12 @@ class WeightServiceTest : public testing::Test {
     }
     outcome.status = stream->Finish().error_code();
     return outcome;
+  }
+  // A call counts as open for a moment after its client has got the status.
+  void AwaitRoom() const {
+    while (engine_->service().open_prepares() >= engine_->service().max_streams()) {
+      std::this_thread::yield();
+    }
   }
   grpc::Status SendShared(const VersionForTest& version, const std::string& path,
                           const std::string& host = kHost) {
@@ -216,7 +227,7 @@ TEST_F(WeightServiceTest, NoCallOfPrepareKeepsTheNextPublicationOut) {
   const auto publish = [&] {
     const VersionForTest next = MakeVersion({0, ++version}, 1, 1000, 64);
     const Outcome sent = Send({Header(next), Chunk(next, 0, 1000)});
-    EXPECT_TRUE(sent.prepared) << sent.error;
+    EXPECT_TRUE(sent.prepared) << sent.error << sent.status;
     return sent.prepared && Activate(next.receipt).ok();
   };
   for (const VersionForTest& claimed :
@@ -230,6 +241,7 @@ TEST_F(WeightServiceTest, NoCallOfPrepareKeepsTheNextPublicationOut) {
     EXPECT_TRUE(publish()) << what << ", garbage";
     EXPECT_TRUE(Send({Header(claimed), Chunk(claimed, 0, 1000)}).prepared);
     EXPECT_TRUE(publish()) << what << ", whole";
+    AwaitRoom();
     grpc::ClientContext context;
     SetTestDeadline(context);
     const auto hanging = stub_->Prepare(&context);
@@ -268,7 +280,7 @@ TEST_F(WeightServiceTest, TakesOnlySoManyStreams) {
   }
   EXPECT_EQ(engine_->service().open_prepares(), engine_->service().max_streams());
   EXPECT_EQ(engine_->service().open_pulls(), 0);
-  EXPECT_EQ(Send({Header(version_)}).status, grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(SendNow({Header(version_)}).status, grpc::StatusCode::RESOURCE_EXHAUSTED);
   for (const auto& context : contexts) context->TryCancel();
   for (const auto& stream : streams) stream->Finish();
 }
