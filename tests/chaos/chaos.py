@@ -5,9 +5,10 @@
 
 Every seed is one run of redis-server, two controllers, two rollouts, reward and trainer as separate processes, for
 some seeds also an environment with two workers. Engine and model are simulated (tests/simulation); everything else is
-real, with all periods and deadlines scaled by 0.1. With --full engine and model are real too, and the final weights
-must equal those of an undisturbed run in one process bit for bit. A seed also fails if no fault had an effect, or if
-the evidence is empty. The last line is `N passed, N failed`. The evidence of failed runs is kept.
+real, with all periods and deadlines scaled by 0.1. With --full engine and model are real too, some trainers have
+several ranks, and the final weights must equal those of an undisturbed run on one machine bit for bit. A seed also
+fails if no fault had an effect, or if the evidence is empty. The last line is `N passed, N failed`. The evidence of
+failed runs is kept.
 """
 import argparse
 import collections
@@ -66,7 +67,7 @@ prompts_per_step: 8
 staleness: {max: 0}
 loss: {preset: grpo}
 filter: {zero_variance: false}
-trainer: {steps: 16}
+trainer: {steps: STEPS, ranks: RANKS}
 optimizer: {learning_rate: 1.0e-3}
 weight_sync: {timeout_ms: 1000, transport: TRANSPORT}
 checkpoint: {every_steps: 4, keep_last: 2}
@@ -74,7 +75,7 @@ checkpoint: {every_steps: 4, keep_last: 2}
 FULL_COPY = """
 dataset: {type: copy, symbols: "0123456789", length: 3, train_rows: 800}
 rollout: {max_new_tokens: 4, lease_ttl_ms: 2000}
-reward: {timeout_ms: 1000, components: {exact: {type: exact_match}}}
+reward: {timeout_ms: 1000, components: {low: {type: regex, pattern: "^[0-4]"}}}
 """
 FULL_EPISODES = """
 dataset: {type: template, prompt: "{q}", rows: [{q: "?"}]}
@@ -87,14 +88,15 @@ reward: {timeout_ms: 1000, components: {found: {type: environment}}}
 BROKE_DOWN = "the run broke down:"
 NOTHING_HURT = "no fault hurt anything: there was nothing to survive"
 REDRAWS = 3  # of the faults of a seed if the drawn ones had no effect
+ALONE = "rank 0 alone"  # in the trainer's log if it computes a step without the other ranks
 
 
 class Scenario:
     """The job, programs and time limit of a run."""
 
-    def __init__(self, profile, job, facts, seconds, stretch, environments=()):
+    def __init__(self, profile, job, facts, seconds, stretch, environments=(), ranks=1):
         self.profile, self.job, self.facts, self.seconds, self.stretch = profile, job, facts, seconds, stretch
-        self.environments = environments
+        self.environments, self.ranks = environments, ranks
 
     @property
     def members(self):
@@ -109,20 +111,23 @@ class Scenario:
                         environments=ENVIRONMENTS if episodes else ())
 
     @staticmethod
-    def full(binaries, episodes=False, transport="auto"):
-        """The real engine and model. At staleness 0 the weights depend only on the seed, so they must equal those of
-        an undisturbed run in one process bit for bit."""
-        facts = {"eta": 0, "policy": "wait", "groups_per_step": 8, "group_size": 4, "steps": 16}
+    def full(binaries, episodes=False, transport="auto", ranks=1):
+        """The real engine and model. At staleness 0 the weights depend only on the seed and the ranks of each step,
+        so they must equal those of an undisturbed `freshet local` bit for bit."""
+        steps = 16 if ranks == 1 else 48  # so that most faults come during the job
+        facts = {"eta": 0, "policy": "wait", "groups_per_step": 8, "group_size": 4, "steps": steps}
         profile = Profile(binaries, rollout="freshet-recorded-rollout", trainer="freshet-recorded-trainer")
-        job = FULL_JOB.replace("TRANSPORT", transport) + (FULL_EPISODES if episodes else FULL_COPY)
+        job = FULL_JOB.replace("TRANSPORT", transport).replace("STEPS", str(steps)).replace("RANKS", str(ranks))
+        job += FULL_EPISODES if episodes else FULL_COPY
         with tempfile.TemporaryDirectory(prefix="freshet-chaos-local-") as folder:
             with open(os.path.join(folder, "job.yaml"), "w") as file:
                 file.write(job.replace("grpc_relay", "auto"))  # a single process has no relay
             subprocess.run([os.path.join(binaries, "freshet"), "local", "job.yaml", "--run-dir", "run"],
                            cwd=folder, check=True, capture_output=True)
-            facts["weights_sha256"] = sha256(os.path.join(folder, "run", "checkpoints", "step-16", "model.safetensors"))
+            checkpoint = os.path.join(folder, "run", "checkpoints", f"step-{steps}")
+            facts["weights_sha256"] = sha256(os.path.join(checkpoint, "model.safetensors"))
         return Scenario(profile, job, facts, seconds=180, stretch=6.0,
-                        environments=ENVIRONMENTS if episodes else ())
+                        environments=ENVIRONMENTS if episodes else (), ranks=ranks)
 
 
 def sha256(path):
@@ -130,10 +135,14 @@ def sha256(path):
         return hashlib.sha256(file.read()).hexdigest()
 
 
-def collect(cluster, scenario, state):
+def collect(cluster, scenario, state, storm):
     """Adds the remaining evidence to the folder of the histories."""
     folder, facts = cluster.folder, dict(scenario.facts, state=state)
     weights = cluster.checkpoint_weights("chaos", facts["steps"])
+    if scenario.ranks > 1:
+        facts["ranks"] = facts_of_ranks(cluster, storm)
+        if ALONE in cluster.log("trainer"):
+            facts["weights_sha256"] = None
     if "weights_sha256" in facts:
         facts["final_sha256"] = sha256(weights) if os.path.exists(weights) else "none"
     else:
@@ -145,6 +154,13 @@ def collect(cluster, scenario, state):
     if export.returncode != 0:
         raise RuntimeError(f"{state}; ledger export: exit {export.returncode}: {export.stderr.strip()}")
     shutil.copy(os.path.join(folder, "export", "ledger.jsonl"), folder)
+
+
+def facts_of_ranks(cluster, storm):
+    events = json.loads(cluster.freshet("get", "chaos", "-o", "json").stdout)["recent_events"]
+    return {"groups": cluster.log("trainer").count("event=ranks_formed"),
+            "killed": storm.killed_ranks if schedule.only_on_ranks(storm.faults) else [],
+            "notices": sum(event.get("notice", {}).get("kind") == "rank_lost" for event in events)}
 
 
 def read_multiset(path):
@@ -172,7 +188,7 @@ def run(name, scenario, faults, keep=False, seconds=None):
         state = cluster.await_end("chaos", seconds or scenario.seconds)
         done.set()
         thread.join()
-        collect(cluster, scenario, state)
+        collect(cluster, scenario, state, storm)
         violations, summary = checker.check(folder)
         if faults and storm.inflicted == 0:
             violations.append(NOTHING_HURT)
@@ -181,6 +197,8 @@ def run(name, scenario, faults, keep=False, seconds=None):
     finally:
         done.set()
         cluster.stop()
+    if left := cluster.left_over():
+        violations.append(f"processes {left} outlive their trainer")
     with open(os.path.join(folder, "schedule.json"), "w") as file:
         json.dump(faults, file)
     if not violations and not keep:
@@ -190,14 +208,16 @@ def run(name, scenario, faults, keep=False, seconds=None):
 
 
 def variant(seed, full):
-    """Returns (whether the seed uses an environment, its weight transport). On one host, "auto" is shared memory."""
-    return seed % (2 if full else 4) == 0, "grpc_relay" if seed % 3 == 0 else "auto"
+    """Returns (whether the seed uses an environment, its weight transport) and with `full` the number of ranks. On one
+    host, "auto" is shared memory."""
+    kind = seed % (2 if full else 4) == 0, "grpc_relay" if seed % 3 == 0 else "auto"
+    return (*kind, (3, 2, 1, 1)[seed % 4]) if full else kind
 
 
 def play(seed, scenario, keep):
     """Runs a seed. Redraws the faults up to REDRAWS times if they have no effect."""
     for redraw in range(REDRAWS):
-        faults = schedule.draw(f"{seed}/{redraw}", scenario.members, scenario.stretch)
+        faults = schedule.draw(f"{seed}/{redraw}", scenario.members, scenario.stretch, ranks=scenario.ranks)
         result = run(seed, scenario, faults, keep)
         if result[0] != [NOTHING_HURT] or redraw == REDRAWS - 1:
             return result

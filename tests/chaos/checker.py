@@ -5,7 +5,9 @@
 
 FOLDER holds
   job.json           {"eta", "policy", "groups_per_step", "group_size", "steps", "state"}; for a real model
-                     also "weights_sha256" (expected) and "final_sha256" (actual)
+                     also "weights_sha256" (expected; null: unknown) and "final_sha256" (actual); for several ranks
+                     also "ranks": {"groups": formed, "killed": when ranks were killed, if only ranks were disturbed,
+                     "notices": lost ranks in the job's events}
   ledger.jsonl       the exported ledger of the job
   history/*.jsonl    the recorded history of each process. Rollouts: leases taken, samples put and acknowledged,
                      versions loaded by engines. Trainers: steps trained and committed. Reward workers: leases
@@ -305,6 +307,14 @@ def check_versions(histories, epochs, faults):
     return loads
 
 
+def check_ranks(ranks, histories, faults):
+    """Checks that a rank that was killed before the last step began is reported. Returns the number of groups."""
+    last = max((row["t"] for rows in histories.values() for row in rows if row["event"] == "train"), default=0)
+    if any(killed < last for killed in ranks["killed"]) and ranks["notices"] == 0:
+        faults.append("a rank was killed, and no event says so")
+    return ranks["groups"]
+
+
 def read_weights(folder):
     weights = {}
     with open(os.path.join(folder, "weights.txt")) as file:
@@ -349,11 +359,13 @@ def check(folder):
     check_leases(histories, faults)
     epochs = {(row["epoch"], row["step"]) for row in ledger if row["event"] == "trained"}
     counts["versions loaded"] = check_versions(histories, epochs, faults)
+    if "ranks" in job:
+        counts["groups of ranks formed"] = check_ranks(job["ranks"], histories, faults)
     for what, count in counts.items():
         if count == 0:
             faults.append(f"no {what}: the evidence proves nothing")
     if "weights_sha256" in job:
-        if job["final_sha256"] != job["weights_sha256"]:
+        if job["weights_sha256"] not in (None, job["final_sha256"]):
             faults.append(f"the final weights are {job['final_sha256']}, not {job['weights_sha256']}")
     else:
         check_weights(read_weights(folder), trained, faults)

@@ -46,7 +46,7 @@ class Evidence:
                                         "min_version": max(0, step - 2)})
                     digest = hashlib.sha256((digest + uid).encode()).hexdigest()
                     self.weights[uid] = 1
-            self.trainer.append({"event": "train", "step": step, "samples": samples})
+            self.trainer.append({"t": self.tick(), "event": "train", "step": step, "samples": samples})
             self.trainer.append({"t": self.tick(), "event": "commit", "epoch": 1, "step": step, "lineage": 0, "hash": f"w{step}"})
             self.rollout.append(self.load(step))
         self.ledger.append({"seq": len(self.ledger) + 1, "event": "durable", "version": STEPS, "digest": digest})
@@ -358,6 +358,23 @@ class CheckerTest(unittest.TestCase):
         self.assertEqual(self.run_.faults(), [])
         self.run_.job.update(final_sha256="b")
         self.expect("the final weights are b, not a")
+
+    def test_weights_of_a_step_without_the_other_ranks(self):
+        self.run_.job.update(weights_sha256=None, final_sha256="b")
+        self.assertEqual(self.run_.faults(), [])
+
+    def test_a_lost_rank_that_no_event_names(self):
+        begin = max(row["t"] for row in self.run_.trainer if row["event"] == "train")
+        self.run_.job["ranks"] = {"groups": 1, "killed": [begin + 1], "notices": 0}  # perhaps after the end of the last step
+        self.assertEqual(self.run_.faults(), [])
+        self.run_.job["ranks"]["killed"] = [begin - 1]
+        self.expect("a rank was killed, and no event says so")
+        self.run_.job["ranks"]["notices"] = 1
+        self.assertEqual(self.run_.faults(), [])
+
+    def test_ranks_that_never_trained(self):
+        self.run_.job["ranks"] = {"groups": 0, "killed": [], "notices": 0}
+        self.expect("no groups of ranks formed: the evidence proves nothing")
 
     def test_a_digest_that_disagrees(self):
         self.run_.ledger[-1]["digest"] = "0" * 64

@@ -1,4 +1,5 @@
 """The processes of one run: redis-server and all roles, each with a proxy to Redis and a proxy in front of it."""
+import contextlib
 import json
 import os
 import pathlib
@@ -26,6 +27,14 @@ class Profile:
         self.binaries, self.time_scale = binaries, time_scale
         self.programs = {"controller": "freshet-recorded-controller", "reward": "freshet-recorded-reward",
                          "env": "freshet-env", "rollout": rollout, "trainer": trainer}
+
+
+def processes_with(variable):
+    """Yields the ids of processes with this in their environment."""
+    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # the process has ended, or is another user's
+            if variable in path.read_bytes().split(b"\0"):
+                yield int(path.parent.name)
 
 
 class Cluster(launcher.Processes):
@@ -76,6 +85,39 @@ class Cluster(launcher.Processes):
         zombie = self.processes[name]
         self.start(name)
         return zombie
+
+    def ranks(self):
+        """Process ids of ranks 1 .. of the trainer."""
+        pids = []
+        for task in pathlib.Path(f"/proc/{self.processes['trainer'].pid}/task").glob("*"):
+            with contextlib.suppress(OSError):  # the thread has ended
+                pids += map(int, (task / "children").read_text().split())
+        return sorted(pids)  # a group's ranks are started in order
+
+    def await_busy_rank(self, number, seconds):
+        """Returns the process id of a rank as soon as it computes, or after `seconds`. None: it does not run."""
+        deadline, computed = time.monotonic() + seconds, {}  # CPU time of the main thread, which waits between steps
+        while True:
+            pid = next(iter(self.ranks()[number - 1:]), None)
+            with contextlib.suppress(OSError):
+                now = pathlib.Path(f"/proc/{pid}/schedstat").read_text().split()[0]
+                if computed.setdefault(pid, now) != now:
+                    return pid
+            if time.monotonic() > deadline:
+                return pid
+            time.sleep(0.001)
+
+    def left_over(self, seconds=10):
+        """Kills the processes of the run that live `seconds` after `stop`: ranks, which should end with their trainer.
+        Returns their ids."""
+        variable = f"FRESHET_SIM_HISTORY={self.environment['FRESHET_SIM_HISTORY']}".encode()
+        deadline = time.monotonic() + seconds
+        while (pids := list(processes_with(variable))) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return pids
 
     def stop(self):
         super().stop()

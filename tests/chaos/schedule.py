@@ -1,4 +1,5 @@
 """The faults of a run: drawn from a seed, and injected."""
+import os
 import random
 import signal
 import time
@@ -10,6 +11,8 @@ from peek import PUT, Peek
 PROCESS = {"kill": 4, "stop": 3}
 REDIS = {"cut": 1, "hold": 1, "lose": 1}  # connections to Redis
 CALLS = {"cut_calls": 1, "hold_calls": 1, "lose_calls": 1}  # connections of others to the process
+RANKS = {"kill_rank": 2, "hang_rank": 1}  # ranks 1 .. of the trainer
+HANG_S = 6  # at least; the trainer replaces a rank that is silent for 5 s
 EVERYTHING = "everything"  # like a power failure
 JOB = "chaos"
 
@@ -31,19 +34,43 @@ def kinds_of(role):
     return kinds
 
 
-def draw(seed, members, stretch=1.0, begin=0.03, first=0.2, end=0.8):
+def draw(seed, members, stretch=1.0, begin=0.03, first=0.2, end=0.8, ranks=1):
     """Returns the faults of a seed (a number or text) in order: [(seconds after submit, kind, role, duration)].
-    The first one occurs while the job is certainly running."""
+    The first one occurs while the job is certainly running. With several ranks, most are on ranks."""
     dice = random.Random(seed)
     roles = sorted([*members, EVERYTHING])
     faults = []
-    for number in range(dice.randint(2, 5)):
+    for number in range(dice.randint(2, 5) if ranks == 1 else dice.randint(0, 3)):
         role = dice.choice(roles)
         kinds = kinds_of(role)
         kind = dice.choices(list(kinds), weights=kinds.values())[0]
         at = dice.uniform(begin, end if number else first)
         faults.append((round(stretch * at, 3), kind, role, round(stretch * dice.uniform(0.05, 0.5), 3)))
-    return sorted(faults)
+    return sorted(faults + (draw_on_ranks(dice, ranks, stretch, begin, end) if ranks > 1 else []))
+
+
+def draw_on_ranks(dice, ranks, stretch, begin, end):
+    """Every second fault follows a kill closely, so a step may lose ranks twice."""
+    faults, kind = [], ""
+    for number in range(dice.randint(2, 5)):
+        at = at + dice.uniform(0, 0.2) if number % 2 and kind == "kill_rank" else dice.uniform(begin, end)
+        kind = dice.choices(list(RANKS), weights=RANKS.values())[0]
+        role = f"rank-{dice.randrange(1, ranks)}"
+        faults.append((round(stretch * at, 3), kind, role, round(stretch * dice.uniform(0.05, 0.5), 3)))
+    return faults
+
+
+def only_on_ranks(faults):
+    return all(kind in RANKS for _, kind, _, _ in faults)
+
+
+def signal_rank(pid, number):
+    """Returns False if the process has ended."""
+    try:
+        os.kill(pid, number)
+    except OSError:
+        return False
+    return True
 
 
 class Storm:
@@ -53,6 +80,7 @@ class Storm:
         self.cluster, self.faults, self.done = cluster, faults, done
         self.healing = []  # [(time, action)]
         self.hurt = []  # per attempted fault: a function that returns whether it had an effect
+        self.killed_ranks = []  # when, in ns of the monotonic clock
 
     @property
     def inflicted(self):
@@ -94,12 +122,14 @@ class Storm:
             return process.poll() is None
         if kind == "late":
             return self._deliver_late(role, length)
+        if kind in RANKS:
+            return self._hurt_rank(kind, role, length)
         proxy = cluster.links[role] if kind.endswith("_calls") else cluster.proxies[role]
         if kind.startswith("cut"):
             return proxy.cut() > 0
         held, lost = proxy.held, proxy.lost
         if kind.startswith("lose"):
-            proxy.lose(max(1, int(length * 10)))
+            proxy.lose(min(10, max(1, int(length * 10))))
         else:
             proxy.hold(length)
         return lambda: (proxy.held, proxy.lost) != (held, lost)
@@ -118,6 +148,21 @@ class Storm:
             pass  # Redis is down, so the put is late anyway
         proxy.release()
         self.healing.append((time.monotonic() + 0.1, lambda: self._continue(process)))
+        return True
+
+    def _hurt_rank(self, kind, role, length):
+        """Kills or stops a rank, if possible while it computes or exchanges gradients. Returns False if there is
+        none."""
+        pid = self.cluster.await_busy_rank(int(role.removeprefix("rank-")), 1.0)
+        if pid is None:
+            return False
+        time.sleep(length / 200)
+        if not signal_rank(pid, signal.SIGKILL if kind == "kill_rank" else signal.SIGSTOP):
+            return False
+        if kind == "kill_rank":
+            self.killed_ranks.append(time.monotonic_ns())
+        else:
+            self.healing.append((time.monotonic() + HANG_S + length, lambda: signal_rank(pid, signal.SIGCONT)))
         return True
 
     def _restart(self, role):

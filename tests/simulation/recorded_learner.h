@@ -2,6 +2,7 @@
 #define FRESHET_TESTS_SIMULATION_RECORDED_LEARNER_H_
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,8 @@ class RecordedLearner final : public Learner {
   absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override {
     return learner_->Snapshot();
   }
+  std::vector<RankState> Ranks() const override { return learner_->Ranks(); }
+  std::string WaitsFor() const override { return learner_->WaitsFor(); }
 
  private:
   const std::shared_ptr<Learner> learner_;
