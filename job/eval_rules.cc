@@ -58,6 +58,25 @@ void CheckDefaults(RuleContext& context, const std::vector<job::v1::EvalSet>& se
   }
 }
 
+// Of checkpoints that are kept by their accuracy.
+void CheckKeepBest(RuleContext& context) {
+  const job::v1::Checkpoint& checkpoint = context.spec().checkpoint();
+  if (!context.Usable({"checkpoint.keep_best", "checkpoint.every_steps", "eval.every_steps"}) ||
+      checkpoint.keep_best() == 0) {
+    return;
+  }
+  if (!context.spec().has_eval()) {
+    context.Add("checkpoint.keep_best", "needs evaluations; add eval, or remove it");
+    return;
+  }
+  const int64_t every = context.spec().eval().every_steps();
+  if (checkpoint.every_steps() == 0 || checkpoint.every_steps() % every != 0) {
+    context.Add("checkpoint.keep_best", "checkpoint.every_steps must be a multiple of ",
+                "eval.every_steps ", every, ", so that each checkpoint is evaluated; got ",
+                checkpoint.every_steps());
+  }
+}
+
 }  // namespace
 
 std::string EvalSetKey(const JobSpec& spec, size_t set, std::string_view setting) {
@@ -66,6 +85,7 @@ std::string EvalSetKey(const JobSpec& spec, size_t set, std::string_view setting
 }
 
 void CheckEvalRules(RuleContext& context) {
+  CheckKeepBest(context);
   const job::v1::Eval& eval = context.spec().eval();
   if (!context.spec().has_eval() || !context.Usable({"eval"})) return;
   const std::vector<job::v1::EvalSet> sets = EvalSets(context.spec());

@@ -90,6 +90,8 @@ weight_sync: {transport: auto, every_steps: 1, kv: keep}
 checkpoint:
   every_steps: 20
   keep_last: 2
+  # keep_every: 0                   # and every so many steps
+  # keep_best: 0                    # and the best of the first evaluation set
   # dtype: fp32                     # fp32 | bf16
 
 eval:                               # leave it out for no evaluation

@@ -89,6 +89,7 @@ struct LocalRun::Roles {
   Mutex mu;
   absl::Status failure ABSL_GUARDED_BY(mu);
   bool trainer_done ABSL_GUARDED_BY(mu) = false;
+  std::vector<CheckpointScore> scores ABSL_GUARDED_BY(mu);  // that the trainer has not taken
   std::atomic<bool> evaluation_awaited{false};  // the trainer waits for it before it continues
 
   std::stop_source stop_trainer;
@@ -165,6 +166,7 @@ absl::StatusOr<RunResult> LocalRun::Run() {
   absl::Status status = Control(roles);
   if (status.ok() && !StopRequested()) status = FinalEvaluation(roles);
   StopThreads(roles);
+  roles.trainer->RecordScores();
   if (options_.status != nullptr) options_.status->Watch(nullptr, nullptr);
   const absl::Status exported = roles.recorder->ExportLedger();
   // A role's failure takes precedence over the errors that it caused in others.
@@ -308,6 +310,10 @@ absl::Status LocalRun::MakeTrainer(Roles& roles) {
   options.loaded = options_.resume.origin.policy;
   options.checkpoint_root = folder_.File("checkpoints");
   options.damaged = options_.resume.damaged;
+  options.scores = [&roles] {
+    MutexLock lock(roles.mu);
+    return std::exchange(roles.scores, {});
+  };
   options.checkpoint_files =
       ModelTextFiles(setup_.model.config, *setup_.model.tokenizer, options.checkpoint_dtype);
   roles.trained = MakeJobLearner(setup_.spec, roles.learner);
@@ -445,8 +451,14 @@ absl::Status LocalRun::WatchDeaths(Roles& roles) {
 
 absl::Status LocalRun::TakeEvaluation(Roles& roles) {
   if (roles.evaluator == nullptr) return absl::OkStatus();
-  return roles.evaluator->TakeResult([&roles](absl::StatusOr<EvalMetrics> result) {
-    if (result.ok()) return roles.recorder->RecordEval(*std::move(result));
+  return roles.evaluator->TakeResult([this, &roles](absl::StatusOr<EvalMetrics> result) {
+    if (result.ok()) {
+      if (std::optional<CheckpointScore> score = ScoreOf(*result, setup_.spec)) {
+        MutexLock lock(roles.mu);
+        roles.scores.push_back(*std::move(score));
+      }
+      return roles.recorder->RecordEval(*std::move(result));
+    }
     roles.recorder->OnEvaluationFailed(Message(result.status()));
     return absl::OkStatus();
   });

@@ -86,8 +86,13 @@ SetupView DescribeSetup(const JobSetup& setup, const std::string& run_dir, int64
   }
   view.threads = StrCat(trainer_threads, " trainer, ", MakeEngineOptions(spec).threads,
                         " rollout engine, 1 scorer");
-  view.checkpoints = StrCat("every ", spec.checkpoint().every_steps(), " steps, ",
-                            spec.checkpoint().keep_last(), " kept");
+  const job::v1::Checkpoint& checkpoint = spec.checkpoint();
+  view.checkpoints =
+      StrCat("every ", checkpoint.every_steps(), " steps, ", checkpoint.keep_last(), " kept");
+  if (checkpoint.keep_every() > 0) {
+    view.checkpoints += StrCat(", one of every ", checkpoint.keep_every(), " steps");
+  }
+  if (checkpoint.keep_best() > 0) view.checkpoints += StrCat(", ", checkpoint.keep_best(), " best");
   view.run_dir = run_dir;
   if (origin.resumed) {
     view.resumed = StrCat("from step ", origin.policy.version, ", lineage ", origin.policy.lineage);

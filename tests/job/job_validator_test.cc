@@ -48,6 +48,12 @@ TEST(Validator, Ranges) {
            Case{5, "rollout: {max_new_tokens: 4, max_inflight_groups: 0}",
                 "job.yaml:5: rollout.max_inflight_groups: must be from 1 to 1048576, got 0"},
            Case{9, "eval: {rows: 10, temperature: 0}", nullptr},
+           Case{9, "checkpoint: {keep_best: 1}",
+                "job.yaml:9: checkpoint.keep_best: needs evaluations; add eval, or remove it"},
+           Case{9, "checkpoint: {keep_best: 1, every_steps: 30}\neval: {rows: 10}",
+                "job.yaml:9: checkpoint.keep_best: checkpoint.every_steps must be a multiple of "
+                "eval.every_steps 20, so that each checkpoint is evaluated; got 30"},
+           Case{9, "checkpoint: {keep_best: 1, every_steps: 40}\neval: {rows: 10}", nullptr},
            Case{1, "name: \"\"", "job.yaml:1: name: must not be empty"},
            Case{9, "weight_sync: {every_steps: 0}",
                 "job.yaml:9: weight_sync.every_steps: must be from 1 to 1024, got 0"},

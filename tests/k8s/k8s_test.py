@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tests the chart and jobs on a real Kubernetes cluster. `./dev k8s-test` runs this.
 
-    k8s_test.py [--kubeconfig FILE] [--image-loader COMMAND --archives DIR] [--quick]
+    k8s_test.py [--kubeconfig FILE] [--image-loader COMMAND --archives DIR] [--quick] [--only-ranks]
 
 Steps, with the chart's default values:
 - helm install, helm test
@@ -10,7 +10,9 @@ Steps, with the chart's default values:
 - permissions of each user role; the status page
 - a second job, while random pods of every role are deleted, one every 20 s for 5 minutes
 - a third job, during a helm upgrade with changed settings for every role
-- `freshet ledger verify` after each job; KEDA's scaler with grpcurl
+- KEDA's scaler with grpcurl
+- a helm upgrade to `trainer.ranks: 2`, and a fourth job, whose rank 1 loses its pod and joins again
+- `freshet ledger verify` after each job
 - helm uninstall, which must leave only the claims that the chart's notes name
 Prints one line per check and `N passed, N failed`. Exits with 0 if none failed. The test creates its namespace with Pod
 Security "restricted" enforced and removes it at the end.
@@ -42,7 +44,7 @@ sys.path.insert(0, HERE)
 import images  # noqa: E402
 import pod_chaos  # noqa: E402
 import surface  # noqa: E402
-from freshet_client import FreshetClient, JobEnded  # noqa: E402
+from freshet_client import ENDED, FreshetClient, JobEnded  # noqa: E402
 from kube import DrainWatch, Failure, Helm, Kubectl, wait_for  # noqa: E402
 from report import Report, gather_evidence, say  # noqa: E402
 
@@ -53,6 +55,8 @@ UPGRADE = ["controller.keepHours=48", "rollout.drainTimeoutSeconds=25", "reward.
            "env.maxEpisodes=512", "trainer.drainTimeoutSeconds=200", "redis.extraConfig=slowlog-max-len 64",
            # Makes the controller compute wanted replicas for the test of KEDA's scaler; nothing scales by them.
            "controller.extraArgs[0]=--pool-bounds=default=1..4"]
+# Of arithmetic.yaml with two ranks: long enough for a pod to be replaced.
+RANKS = ("trainer.ranks=2", "trainer.steps=200", "warmup.sft.steps=10", "eval=null")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,6 +259,50 @@ class Scenario:
             raise Failure(f"job upgrade is {end['state']}: {end['reason']}")
         return f"upgraded at step {before['step']} in {seconds:.0f} s; the job succeeded"
 
+    def use_ranks(self):
+        self.helm.run("upgrade", self.release, self.options.chart, "--reset-then-reuse-values",
+                      "--set", "trainer.ranks=2", "--wait", "--timeout", "10m", timeout=660)
+        # Rank 1 is not known to the controller.
+        wait_for("rank 0 as the only trainer", 60, lambda: [
+            worker["name"] for worker in self.client.workers("trainer")] == [f"{self.fullname}-trainer-0"])
+
+    def train_with_ranks(self):
+        self.start_job("ranks", "arithmetic", RANKS)
+        return self.await_ranks(3, 300)
+
+    def await_ranks(self, step, deadline_s):
+        """Waits until `freshet describe` shows that both ranks have begun `step`. Returns those lines."""
+        def look():
+            text = self.client.call("describe", "ranks").stdout
+            steps = {int(rank): int(at) for rank, at in re.findall(r"^rank (\d+) .*\bstep (\d+)", text, re.M)}
+            if set(steps) == {0, 1} and min(steps.values()) >= step:
+                return "; ".join(re.sub(" +", " ", line) for line in re.findall(r"^rank .*$", text, re.M))
+            now = self.client.job("ranks")
+            if now["state"] in ENDED:
+                raise JobEnded(f"job ranks is {now['state']} without both ranks at step {step}: {now['reason']}")
+            return None
+        return wait_for(f"both ranks at step {step}", deadline_s, look)
+
+    def lose_rank(self):
+        """Kills the pod of rank 1. Rank 0 notices it, and the new pod must train with it."""
+        begin = time.monotonic()
+        self.kubectl.run("delete", "pod", f"{self.fullname}-trainer-0-rank-1", "--force", "--grace-period=0")
+        lost = wait_for("the loss in the log of rank 0", 60, lambda: re.search(
+            r"event=rank_lost step=(\d+)", self.kubectl.run("logs", f"{self.fullname}-trainer-0").stdout))
+        # The former rank 1 did not begin a later step.
+        lines = self.await_ranks(int(lost.group(1)) + 1, 180)
+        return f"lost in step {lost.group(1)}, back after {time.monotonic() - begin:.1f} s: {lines}"
+
+    def ranks_end(self):
+        end = self.client.await_end("ranks", self.profile.job_seconds)
+        if end["state"] != "SUCCEEDED":
+            raise Failure(f"job ranks is {end['state']}: {end['reason']}")
+        log = self.kubectl.run("logs", f"{self.fullname}-trainer-0").stdout
+        formed = log.count("event=ranks_formed ranks=2")
+        if formed < 2:
+            raise Failure(f"rank 0 has formed {formed} groups of both ranks in the life of its process")
+        return f"{end['step']} steps, {formed} groups of both ranks"
+
     def verify(self, job):
         text = self.client.verify(job)
         found = re.search(r"^ok: .*$", text, re.M)
@@ -308,6 +356,36 @@ class Scenario:
     def remove_namespace(self):
         self.kubectl.run("delete", "namespace", self.options.namespace, "--timeout=300s", timeout=330)
 
+    def check_jobs(self):
+        report = self.report
+        report.check("helm test", self.helm_test)
+        if report.check("a job begins", self.submit_first):
+            report.check(f"scale 1 -> {' -> '.join(map(str, self.profile.scales))} while it runs", self.scale)
+            report.check(f"{self.profile.job} reaches its accuracy", self.first_ends)
+            report.check("its ledger", lambda: self.verify("first"))
+            self.clear("first")
+            report.check("freshet scale does the same", self.scale_by_freshet)
+            report.check("who may do what", lambda: surface.rights(self.client))
+            report.check("the status page", lambda: surface.status_page(self.kubectl, self.fullname))
+        report.check(f"pods of every role deleted for {self.profile.chaos_seconds:.0f} s", self.chaos)
+        report.check("that job ends", self.chaos_job_ends)
+        report.check("its ledger", lambda: self.verify("chaos"))
+        self.clear("chaos")
+        report.check("helm upgrade in mid-job", self.upgrade)
+        report.check("its ledger", lambda: self.verify("upgrade"))
+        report.check("KEDA's scaler, by grpcurl", lambda: surface.scaler(self.client, self.options.namespace))
+        self.clear("upgrade")
+
+    def check_ranks(self):
+        report = self.report
+        if not report.check("helm upgrade to two ranks", self.use_ranks):
+            return
+        if report.check("a job trains with both", self.train_with_ranks):
+            report.check("the pod of rank 1 is killed, a new one joins", self.lose_rank)
+            report.check("that job ends", self.ranks_end)
+            report.check("its ledger", lambda: self.verify("ranks"))
+        self.clear("ranks")
+
     def run(self):
         report = self.report
         if not report.check("a Kubernetes answers", self.look_at_cluster):
@@ -315,23 +393,10 @@ class Scenario:
         if not report.check("images", self.load_images) or not report.check("namespace, restricted", self.make_namespace):
             return
         installed = report.check("helm install", self.install)
+        if installed and not self.options.only_ranks:
+            self.check_jobs()
         if installed:
-            report.check("helm test", self.helm_test)
-            if report.check("a job begins", self.submit_first):
-                report.check(f"scale 1 -> {' -> '.join(map(str, self.profile.scales))} while it runs", self.scale)
-                report.check(f"{self.profile.job} reaches its accuracy", self.first_ends)
-                report.check("its ledger", lambda: self.verify("first"))
-                self.clear("first")
-                report.check("freshet scale does the same", self.scale_by_freshet)
-                report.check("who may do what", lambda: surface.rights(self.client))
-                report.check("the status page", lambda: surface.status_page(self.kubectl, self.fullname))
-            report.check(f"pods of every role deleted for {self.profile.chaos_seconds:.0f} s", self.chaos)
-            report.check("that job ends", self.chaos_job_ends)
-            report.check("its ledger", lambda: self.verify("chaos"))
-            self.clear("chaos")
-            report.check("helm upgrade in mid-job", self.upgrade)
-            report.check("its ledger", lambda: self.verify("upgrade"))
-            report.check("KEDA's scaler, by grpcurl", lambda: surface.scaler(self.client, self.options.namespace))
+            self.check_ranks()
         if report.counts()[1] and self.options.evidence:
             gather_evidence(self.kubectl, self.client, self.options.evidence)
             say(f"evidence: {self.options.evidence}")
@@ -348,6 +413,7 @@ def parse(arguments=None):
     parser = argparse.ArgumentParser(prog="./dev k8s-test", description=description, epilog=rest,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few minutes: smoke.yaml, one minute of deletions")
+    parser.add_argument("--only-ranks", action="store_true", help="install, and only the part with two ranks")
     parser.add_argument("--kubeconfig", help="kubeconfig of the cluster (default: KUBECONFIG, else ~/.kube/config)")
     parser.add_argument("--context", help="context in the kubeconfig")
     parser.add_argument("--namespace", default="freshet-test", help="namespace to create (default freshet-test)")

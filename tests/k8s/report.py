@@ -61,7 +61,7 @@ def gather_evidence(kubectl, client, folder):
         keep(f"{name}.log", "logs", name, "--all-containers", "--timestamps")
         keep(f"{name}.previous.log", "logs", name, "--all-containers", "--timestamps", "--previous")
     if client is not None:
-        for job in ("first", "chaos", "upgrade"):
+        for job in ("first", "chaos", "upgrade", "ranks"):
             try:
                 with open(os.path.join(folder, f"job-{job}.txt"), "w", encoding="utf-8") as file:
                     file.write(client.call("describe", job, patience=5, check=False).stdout)

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <tuple>
@@ -17,6 +18,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "trainer/checkpoint/checkpoint_score.h"
 
 namespace freshet {
 namespace {
@@ -24,6 +26,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kSetAside[] = "replaced-";
+// Checkpoints whose contents are verified at a start; the older ones are not tried.
+constexpr size_t kMostVerified = 16;
 
 // A directory PREFIX step-N [.epoch-E] SUFFIX of the folder.
 struct Entry {
@@ -227,6 +231,14 @@ absl::StatusOr<std::string> WriteUnderTemporaryName(
   return sha256;
 }
 
+// By (lineage, version, writer epoch).
+void SortNewestFirst(std::vector<ListedCheckpoint>& listed) {
+  std::sort(listed.begin(), listed.end(), [](const ListedCheckpoint& a, const ListedCheckpoint& b) {
+    return std::tie(a.manifest.policy, a.manifest.writer_epoch) >
+           std::tie(b.manifest.policy, b.manifest.writer_epoch);
+  });
+}
+
 }  // namespace
 
 int DirectoryOps::Rename(const std::string& from, const std::string& to) {
@@ -266,30 +278,36 @@ absl::StatusOr<std::string> WriteCheckpoint(const std::string& root, CheckpointC
 absl::StatusOr<FoundCheckpoints> FindAllCheckpoints(const std::string& root,
                                                     const std::string& job) {
   FoundCheckpoints all;
+  std::vector<ListedCheckpoint> listed;
+  const auto skip = [&all](const std::string& path, const absl::Status& why) {
+    FRESHET_LOG(Warning) << "event=checkpoint_skipped reason=" << LogQuoted(Message(why));
+    // A vanished one may reappear: see Writer::Claim.
+    std::error_code unknown;
+    if (absl::IsDataLoss(why) && fs::exists(path, unknown)) all.damaged.push_back(path);
+  };
   for (const Entry& entry : Entries(root)) {
-    absl::StatusOr<FoundCheckpoint> found = OpenCheckpoint(entry.path);
-    if (absl::IsFailedPrecondition(found.status())) return found.status();
-    if (!found.ok()) {
-      FRESHET_LOG(Warning) << "event=checkpoint_skipped reason="
-                           << LogQuoted(Message(found.status()));
-      // A vanished one may reappear: see Writer::Claim.
-      std::error_code unknown;
-      if (absl::IsDataLoss(found.status()) && fs::exists(entry.path, unknown)) {
-        all.damaged.push_back(entry.path);
-      }
-      continue;
+    absl::StatusOr<CheckpointManifest> manifest = InspectCheckpoint(entry.path);
+    if (absl::IsFailedPrecondition(manifest.status())) return manifest.status();
+    if (!manifest.ok()) {
+      skip(entry.path, manifest.status());
+    } else if (manifest->job != job) {
+      return FailedPrecondition(entry.path, ": belongs to job \"", manifest->job, "\", not to \"",
+                                job, "\"");
+    } else {
+      listed.push_back({entry.path, *std::move(manifest)});
     }
-    if (found->state.job != job) {
-      return FailedPrecondition(entry.path, ": belongs to job \"", found->state.job,
-                                "\", not to \"", job, "\"");
-    }
-    all.complete.push_back(*std::move(found));
   }
-  std::sort(all.complete.begin(), all.complete.end(),
-            [](const FoundCheckpoint& a, const FoundCheckpoint& b) {
-              return std::tie(a.state.policy, a.writer_epoch) >
-                     std::tie(b.state.policy, b.writer_epoch);
-            });
+  SortNewestFirst(listed);
+  for (const ListedCheckpoint& checkpoint : listed) {
+    if (all.complete.size() == kMostVerified) break;
+    absl::StatusOr<FoundCheckpoint> found = OpenCheckpoint(checkpoint.path);
+    if (absl::IsFailedPrecondition(found.status())) return found.status();
+    if (found.ok()) {
+      all.complete.push_back(*std::move(found));
+    } else {
+      skip(checkpoint.path, found.status());
+    }
+  }
   return all;
 }
 
@@ -299,10 +317,7 @@ std::vector<ListedCheckpoint> ListCheckpoints(const std::string& root) {
     absl::StatusOr<CheckpointManifest> manifest = InspectCheckpoint(entry.path);
     if (manifest.ok()) listed.push_back({entry.path, *std::move(manifest)});
   }
-  std::sort(listed.begin(), listed.end(), [](const ListedCheckpoint& a, const ListedCheckpoint& b) {
-    return std::tie(a.manifest.policy, a.manifest.writer_epoch) >
-           std::tie(b.manifest.policy, b.manifest.writer_epoch);
-  });
+  SortNewestFirst(listed);
   return listed;
 }
 
@@ -355,21 +370,28 @@ absl::Status TidyCheckpoints(const std::string& root, int64_t writer_epoch,
 }
 
 absl::Status PruneCheckpoints(const std::string& root, int64_t writer_epoch, int64_t newest,
-                              int64_t keep_last, std::optional<int64_t> always_keep,
-                              DirectoryOps& ops) {
+                              const CheckpointRetention& rule, DirectoryOps& ops) {
   Writer writer(root, writer_epoch, ops);
-  int64_t kept = 0, last_kept = -1;
-  for (const Entry& entry : Entries(root)) {
-    if (entry.step > newest || entry.step == always_keep) continue;
+  std::vector<HeldCheckpoint> held;
+  std::vector<Entry> readable;
+  std::set<std::string> damaged;
+  for (Entry& entry : Entries(root)) {
+    if (entry.step > newest) continue;
     const absl::Status status = InspectCheckpoint(entry.path).status();
-    if (!status.ok() && !absl::IsDataLoss(status)) continue;
-    if (status.ok() && entry.step != last_kept && kept < keep_last) {
-      ++kept;
-      last_kept = entry.step;
+    if (absl::IsDataLoss(status)) {
+      damaged.insert(entry.path);
+    } else if (!status.ok()) {
+      continue;
+    } else if (held.empty() || held.back().version != entry.step) {
+      held.push_back({entry.step, ReadScore(entry.path)});
     }
-    if (!status.ok() || entry.step != last_kept) {
-      FRESHET_RETURN_IF_ERROR(writer.Remove(entry));
-    }
+    readable.push_back(std::move(entry));
+  }
+  const std::set<int64_t> keep = VersionsToKeep(held, rule);
+  // In this order, because Claim needs the name with the epoch of this writer.
+  for (const Entry& entry : readable) {
+    const std::set<int64_t>& kept = damaged.contains(entry.path) ? rule.pinned : keep;
+    if (!kept.contains(entry.step)) FRESHET_RETURN_IF_ERROR(writer.Remove(entry));
   }
   for (const Entry& entry : Entries(root, kSetAside)) {
     if (entry.step <= newest) FRESHET_RETURN_IF_ERROR(writer.Delete(entry.path, entry.step));

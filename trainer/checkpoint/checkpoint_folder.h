@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "base/fault_point.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/checkpoint_retention.h"
 
 namespace freshet {
 
@@ -67,10 +67,10 @@ struct FoundCheckpoints {
   std::vector<std::string> damaged;       // paths
 };
 
-// Verifies every checkpoint of `job` under `root`. Damaged, unreadable and vanished ones are left
-// out of `complete`, with a warning. Changes nothing. A `damaged` one may be intact later, because
-// another trainer may have renamed it temporarily. FAILED_PRECONDITION: one belongs to another job
-// or has another format; the message names it.
+// Verifies the newest 16 checkpoints of `job` under `root`. Damaged, unreadable and vanished ones
+// are left out of `complete`, with a warning. Changes nothing. A `damaged` one may be intact later,
+// because another trainer may have renamed it temporarily. FAILED_PRECONDITION: one belongs to
+// another job or has another format; the message names it.
 absl::StatusOr<FoundCheckpoints> FindAllCheckpoints(const std::string& root,
                                                     const std::string& job);
 
@@ -101,13 +101,13 @@ absl::Status TidyCheckpoints(const std::string& root, int64_t writer_epoch,
                              const std::vector<std::string>& damaged = {},
                              DirectoryOps& ops = DirectoryOps::Default());
 
-// Deletes the checkpoints up to version `newest`, except the newest `keep_last` versions and
-// `always_keep`, and all set-aside ones up to there. Only versions with a complete checkpoint
-// (InspectCheckpoint) count; damaged ones up to `newest` are deleted. Unreadable ones neither count
-// nor are deleted, and those of newer writers are kept. Versions above `newest`, which has just
-// become durable, belong to an abandoned history: they are ignored until they are overwritten.
+// Deletes the checkpoints up to version `newest` that `rule` (VersionsToKeep) does not keep, and
+// all set-aside ones up to there. Only versions with a complete checkpoint (InspectCheckpoint)
+// count; damaged ones up to `newest` are deleted unless they are pinned. Unreadable ones neither
+// count nor are deleted, and those of newer writers are kept. Versions above `newest`, which has
+// just become durable, belong to an abandoned history: they are ignored until they are overwritten.
 absl::Status PruneCheckpoints(const std::string& root, int64_t writer_epoch, int64_t newest,
-                              int64_t keep_last, std::optional<int64_t> always_keep,
+                              const CheckpointRetention& rule,
                               DirectoryOps& ops = DirectoryOps::Default());
 
 }  // namespace freshet

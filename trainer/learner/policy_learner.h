@@ -106,8 +106,10 @@ class PolicyLearner final : public Learner {
   // same state, and each computes its share of a minibatch.
   //
   // `ranks` must outlive its use here; null: this learner is alone. `on_phase` is called when this
-  // rank begins another part of its work.
-  void SetRanks(Communicator* ranks, std::function<void(RankPhase)> on_phase = nullptr);
+  // rank begins another part of its work. `number`: of this rank in messages, which may differ
+  // from its position in the group.
+  void SetRanks(Communicator* ranks, std::function<void(RankPhase)> on_phase = nullptr,
+                int number = 0);
   // Replaces weights, moments and reference by those of rank 0, which calls it too. Errors of
   // Communicator.
   absl::Status SyncFromRankZero();

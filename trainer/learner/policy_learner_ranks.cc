@@ -24,13 +24,16 @@ std::span<std::byte> Bytes(const at::Tensor& tensor) {
 // What a rank tells the others before the gradients are summed.
 struct PolicyLearner::RankOutcome {
   int32_t code = 0;        // absl::StatusCode
+  int32_t number = 0;      // of the rank, for messages
   char message[256] = {};  // shortened, ends with 0
   uint64_t weights = 0;    // digest of the masters
   StepSums sums;
 };
 
-void PolicyLearner::SetRanks(Communicator* ranks, std::function<void(RankPhase)> on_phase) {
+void PolicyLearner::SetRanks(Communicator* ranks, std::function<void(RankPhase)> on_phase,
+                             int number) {
   state_->ranks = ranks;
+  state_->rank_number = number;
   state_->on_phase = on_phase == nullptr ? [](RankPhase) {} : std::move(on_phase);
 }
 
@@ -74,6 +77,7 @@ absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& ow
   static_assert(std::is_trivially_copyable_v<RankOutcome>);
   RankOutcome mine;
   mine.code = static_cast<int32_t>(own.status().code());
+  mine.number = state_->rank_number;
   const std::string message = Message(own.status());
   std::memcpy(mine.message, message.data(), std::min(message.size(), sizeof(mine.message) - 1));
   mine.weights = Xxh3(state_->masters.const_data_ptr(), state_->masters.nbytes());
@@ -89,13 +93,13 @@ absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& ow
       code = absl::StatusCode::kUnavailable;
     }
     const char* const text = all[rank].message;
-    return StatusOf(code, "rank ", rank, ": ",
+    return StatusOf(code, "rank ", all[rank].number, ": ",
                     std::string_view(text, ::strnlen(text, sizeof(all[rank].message))));
   }
   StepSums sums;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].weights != all[0].weights) {
-      return StatusOf(absl::StatusCode::kUnavailable, "the weights of rank ", rank,
+      return StatusOf(absl::StatusCode::kUnavailable, "the weights of rank ", all[rank].number,
                       " differ from those of rank 0");
     }
     sums.Add(all[rank].sums);

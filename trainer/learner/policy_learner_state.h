@@ -77,6 +77,7 @@ struct PolicyLearner::State {
   int64_t tokens_at_once = options.max_tokens_per_microbatch;
   bool has_trained = false;
   Communicator* ranks = nullptr;  // null: alone
+  int rank_number = 0;
   std::function<void(RankPhase)> on_phase = [](RankPhase) {};
 
   double temperature() const { return options.temperature > 0 ? options.temperature : 1.0; }

@@ -49,7 +49,10 @@ absl::Status TrainerLoop::Start(bool save_loaded, std::stop_token stop) {
   // The loaded version was committed earlier; its receipt is rebuilt from the store's reply.
   CommitReceipt receipt{policy_, epoch_, policy_.version, loaded_hash, digest_};
   if (save_loaded) FRESHET_RETURN_IF_ERROR(Checkpoint());
-  if (!save_loaded) checkpointed_ = policy_.version;
+  if (!save_loaded) {
+    checkpointed_ = policy_.version;
+    if (options_.hook != nullptr) OfferToHook(policy_);  // a former process may have died before it
+  }
   for (const JournalEntry& entry : opened.redo) {
     if (stop.stop_requested()) return absl::OkStatus();
     FRESHET_ASSIGN_OR_RETURN(receipt, Redo(entry));
@@ -250,16 +253,38 @@ absl::Status TrainerLoop::Checkpoint() {
 
 absl::Status TrainerLoop::WriteCheckpointAndMark(CheckpointContents contents) {
   const int64_t epoch = contents.state.epoch;
-  const int64_t version = contents.state.policy.version;
+  const PolicyVersion policy = contents.state.policy;
   const int64_t writer_epoch = contents.writer_epoch;
   FRESHET_ASSIGN_OR_RETURN(
       const std::string sha256,
       WriteCheckpoint(
           options_.checkpoint_root, std::move(contents), [] { return absl::OkStatus(); }, faults_));
-  FRESHET_RETURN_IF_ERROR(store_.MarkDurable(epoch, version, sha256));
+  FRESHET_RETURN_IF_ERROR(store_.MarkDurable(epoch, policy.version, sha256));
   faults_.Reach("mark_durable");
-  return PruneCheckpoints(options_.checkpoint_root, writer_epoch, version,
-                          options_.keep_checkpoints, options_.always_keep_version);
+  return AfterCheckpoint(policy, writer_epoch);
+}
+
+absl::Status TrainerLoop::AfterCheckpoint(PolicyVersion policy, int64_t writer_epoch) {
+  RecordScores();
+  CheckpointRetention retention = options_.retention;
+  if (options_.hook != nullptr) {
+    OfferToHook(policy);
+    retention.pinned.merge(options_.hook->InUse());
+  }
+  return PruneCheckpoints(options_.checkpoint_root, writer_epoch, policy.version, retention);
+}
+
+void TrainerLoop::OfferToHook(PolicyVersion policy) {
+  options_.hook->Offer(
+      {options_.job, policy, CheckpointPath(options_.checkpoint_root, policy.version)});
+}
+
+void TrainerLoop::RecordScores() {
+  if (!options_.scores) return;
+  for (CheckpointScore& score : options_.scores()) scores_.push_back(std::move(score));
+  std::erase_if(scores_, [this](const CheckpointScore& score) {
+    return RecordScore(options_.checkpoint_root, score) || score.due < checkpointed_;
+  });
 }
 
 absl::Status TrainerLoop::JoinCheckpoint() {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -17,6 +18,8 @@
 #include "base/mutex.h"
 #include "datastore/trajectory_store.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
+#include "trainer/checkpoint/checkpoint_hook.h"
+#include "trainer/checkpoint/checkpoint_score.h"
 #include "trainer/learner/learner.h"
 #include "weights/weight_publisher.h"
 
@@ -31,8 +34,11 @@ struct TrainerLoopOptions {
   int64_t steps = 0;             // last step
   int64_t publish_every = 1;     // steps
   int64_t checkpoint_every = 0;  // steps; 0: only at the end
-  int64_t keep_checkpoints = 2;
-  std::optional<int64_t> always_keep_version;  // the checkpoint of the reference policy
+  CheckpointRetention retention;
+  // Returns the evaluations that have ended since the last call; called on the thread that writes
+  // checkpoints. May be empty.
+  std::function<std::vector<CheckpointScore>()> scores;
+  std::shared_ptr<CheckpointHook> hook;  // may be null
   std::string checkpoint_root;
   // Paths of checkpoints to set aside: see TidyCheckpoints.
   std::vector<std::string> passed_over;
@@ -99,6 +105,10 @@ class TrainerLoop {
   // to another history.
   absl::Status Start(bool save_loaded, std::stop_token stop = {});
 
+  // Writes the scores of evaluations that have ended to their checkpoints. Call it after Run(), for
+  // evaluations that end later than the last checkpoint.
+  void RecordScores();
+
   // Trains until the last step or until `stop`, then writes a final checkpoint of what was
   // committed. Returns:
   //   OK: all steps done, or stopped.
@@ -130,6 +140,9 @@ class TrainerLoop {
   absl::Status Checkpoint();
   absl::Status JoinCheckpoint();
   absl::Status WriteCheckpointAndMark(CheckpointContents contents);
+  // `policy` is durable: takes the scores, hands it to the hook and deletes what is not kept.
+  absl::Status AfterCheckpoint(PolicyVersion policy, int64_t writer_epoch);
+  void OfferToHook(PolicyVersion policy);
 
   TrajectoryStore& store_;
   Learner& learner_;
@@ -151,6 +164,7 @@ class TrainerLoop {
 
   Mutex mu_;
   absl::Status checkpoint_status_ ABSL_GUARDED_BY(mu_);
+  std::vector<CheckpointScore> scores_;  // that no checkpoint has yet
   std::jthread checkpoint_thread_;
 };
 

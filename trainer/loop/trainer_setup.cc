@@ -1,10 +1,12 @@
 #include "trainer/loop/trainer_setup.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "job/eval_sets.h"
 
 namespace freshet {
 
@@ -81,13 +83,30 @@ TrainerLoopOptions MakeLoopOptions(const job::v1::JobSpec& spec, const std::stri
   options.steps = spec.trainer().steps();
   options.publish_every = spec.weight_sync().every_steps();
   options.checkpoint_every = spec.checkpoint().every_steps();
-  options.keep_checkpoints = spec.checkpoint().keep_last();
+  options.retention.last = spec.checkpoint().keep_last();
+  options.retention.every = spec.checkpoint().keep_every();
+  options.retention.best = spec.checkpoint().keep_best();
+  options.retention.evaluate_every = std::max<int64_t>(spec.eval().every_steps(), 1);
   options.checkpoint_dtype = CheckpointDtype(spec);
   // The reference policy is version 0.
-  if (has_reference) options.always_keep_version = 0;
+  if (has_reference) options.retention.pinned.insert(0);
   options.seed = static_cast<uint64_t>(spec.seed());
   options.trace_ratio = spec.output().trace_ratio();
   return options;
+}
+
+std::optional<CheckpointScore> ScoreOf(const EvalMetrics& metrics, const job::v1::JobSpec& spec) {
+  if (!IsFirstEvalSet(spec, metrics.eval_name) || !std::isfinite(metrics.eval_accuracy)) {
+    return std::nullopt;
+  }
+  const int64_t version = metrics.policy_version;
+  const int64_t every = std::max<int64_t>(spec.eval().every_steps(), 1);
+  CheckpointScore score;
+  score.policy = {metrics.lineage, version};
+  score.due = version == spec.trainer().steps() ? version : version - version % every;
+  score.eval_name = metrics.eval_name;
+  score.accuracy = metrics.eval_accuracy;
+  return score;
 }
 
 }  // namespace freshet

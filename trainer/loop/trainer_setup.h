@@ -2,6 +2,7 @@
 #define FRESHET_TRAINER_LOOP_TRAINER_SETUP_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,8 @@
 #include "job/loss_spec.h"
 #include "model/dtype.h"
 #include "model/model_config.h"
+#include "runlog/step_metrics.h"
+#include "trainer/checkpoint/checkpoint_score.h"
 #include "trainer/learner/learner_memory.h"
 #include "trainer/learner/learning_rate.h"
 #include "trainer/learner/policy_learner.h"
@@ -35,6 +38,10 @@ Dtype CheckpointDtype(const job::v1::JobSpec& spec);
 // the checkpoints' folder and text files (ModelTextFiles).
 TrainerLoopOptions MakeLoopOptions(const job::v1::JobSpec& spec, const std::string& job,
                                    bool has_reference);
+
+// The score that an evaluation gives to a checkpoint of its job; nothing if it is of another set
+// than the first, or not finite.
+std::optional<CheckpointScore> ScoreOf(const EvalMetrics& metrics, const job::v1::JobSpec& spec);
 
 }  // namespace freshet
 

@@ -144,7 +144,8 @@ absl::Status Work(MessageSocket& socket, const RankParts& parts, Reports& report
   }
   current.Set(communicator.get());
   const absl::Cleanup unset = [&current] { current.Set(nullptr); };
-  learner->SetRanks(communicator.get(), [&](RankPhase phase) { reports.SetPhase(phase); });
+  learner->SetRanks(
+      communicator.get(), [&](RankPhase phase) { reports.SetPhase(phase); }, start.number());
   const auto leave = [&](const absl::Status& status) {
     if (!communicator->error().ok()) left = true;
     return status;

@@ -27,6 +27,13 @@ TrainerMetrics::Job TrainerMetrics::MakeJob(const std::string& name,
                              "Checkpoints, by whether they were written and are durable.");
   job.checkpoints_ok = {checkpoints, {{"job", name}, {"result", "ok"}}};
   job.checkpoints_failed = {checkpoints, {{"job", name}, {"result", "error"}}};
+  auto& hooks = metrics::CounterFamily(
+      registry_, "freshet_checkpoint_hooks_total",
+      "Checkpoints that were handed to the checkpoint hook, by result: ok, error (all tries "
+      "failed), skipped (a newer checkpoint or the end of the work came first).");
+  job.hooks_ok = {hooks, {{"job", name}, {"result", "ok"}}};
+  job.hooks_failed = {hooks, {{"job", name}, {"result", "error"}}};
+  job.hooks_skipped = {hooks, {{"job", name}, {"result", "skipped"}}};
   return job;
 }
 
@@ -77,6 +84,17 @@ void TrainerMetrics::OnCheckpoint(const std::string& name, bool ok) {
   if (found == jobs_.end()) return;
   Job& job = found->second;
   (ok ? job.checkpoints_ok : job.checkpoints_failed)->Increment();
+}
+
+void TrainerMetrics::OnCheckpointHook(const std::string& name, const absl::Status& status) {
+  MutexLock lock(mu_);
+  const auto found = jobs_.find(name);
+  if (found == jobs_.end()) return;
+  Job& job = found->second;
+  metrics::CounterSeries& ended = status.ok()               ? job.hooks_ok
+                                  : absl::IsAborted(status) ? job.hooks_skipped
+                                                            : job.hooks_failed;
+  ended->Increment();
 }
 
 void TrainerMetrics::OnRedo(const std::string& name, int64_t version) {

@@ -30,6 +30,8 @@ class TrainerMetrics final : public TrainingListener {
       ABSL_LOCKS_EXCLUDED(mu_);
   void OnRedo(const std::string& name, int64_t version) override ABSL_LOCKS_EXCLUDED(mu_);
   void OnCheckpoint(const std::string& name, bool ok) override ABSL_LOCKS_EXCLUDED(mu_);
+  void OnCheckpointHook(const std::string& name, const absl::Status& status) override
+      ABSL_LOCKS_EXCLUDED(mu_);
   void OnEnd(const std::string& name) override ABSL_LOCKS_EXCLUDED(mu_);
 
   // Updates how long the trainer has been waiting.
@@ -41,6 +43,7 @@ class TrainerMetrics final : public TrainingListener {
     metrics::GaugeSeries unsent, unsent_bound;
     std::optional<metrics::GaugeSeries> utilisation;  // set at the first step
     metrics::CounterSeries rows_dropped, checkpoints_ok, checkpoints_failed;
+    metrics::CounterSeries hooks_ok, hooks_failed, hooks_skipped;
     double dropped_before = 0;                // by the job's earlier works
     double dropped_now = 0;                   // by the current work
     std::function<absl::Duration()> waiting;  // empty once the work has ended

@@ -1,7 +1,11 @@
 #include "trainer/service/trainer_process.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,6 +67,13 @@ absl::Status CheckRankFlags(const RankFlags& flags) {
   return absl::OkStatus();
 }
 
+// INVALID_ARGUMENT naming the flag.
+absl::Status CheckHook(const std::string& program) {
+  if (program.empty() || ::access(program.c_str(), X_OK) == 0) return absl::OkStatus();
+  return InvalidArgument("--checkpoint-hook: ", program,
+                         " cannot be executed: ", std::strerror(errno));
+}
+
 // Serves as one of ranks 1 .. until the process is told to stop. Returns the exit code.
 int ServeRank(const runtime::WorkerFlags& flags, const RankFlags& ranks, LearnerFactory& learners) {
   RankRoleOptions options;
@@ -103,12 +114,21 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, StoreWrap
           "peak operations per second of the processor, for freshet_mfu_ratio; 0: unknown")
       .NotNegative()
       .ShowDefault();
+  CheckpointHookOptions hook;
+  double hook_timeout = absl::ToDoubleSeconds(hook.time_limit);
+  app.Add("--checkpoint-hook", hook.program,
+          "program that is run with the directory of each checkpoint, for example to upload it");
+  app.Add("--checkpoint-hook-timeout", hook_timeout, "seconds that one run of it may take")
+      .Range(1, 86'400)
+      .ShowDefault();
   RankFlags ranks;
   AddRankFlags(app, ranks);
   if (const std::optional<int> code = app.Parse(argc, argv)) return *code;
   std::shared_ptr<JoinedRanks> joined;
   if (ranks.rank == 0 && ranks.ranks > 1) joined = std::make_shared<JoinedRanks>(ranks.ranks);
+  hook.time_limit = absl::Seconds(hook_timeout);
   absl::Status usable = CheckRankFlags(ranks);
+  if (usable.ok()) usable = CheckHook(hook.program);
   if (usable.ok() && joined != nullptr) usable = learners.UseRanks(joined);
   if (!usable.ok()) {
     std::fprintf(stderr, "freshet-trainer: %s\n", Message(usable).c_str());
@@ -149,6 +169,7 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, StoreWrap
   context.sync = &sync;
   context.listener = &training;
   context.state_dir = state_dir;
+  context.hook = hook;
   context.time_scale = flags.time_scale;
   std::vector<grpc::Service*> services = {&weights, &service};
   std::optional<GrpcRankService> rank_service;

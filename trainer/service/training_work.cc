@@ -24,6 +24,7 @@ constexpr absl::Duration kFirstRowsPause = absl::Milliseconds(50);
 constexpr absl::Duration kMostRowsPause = absl::Milliseconds(500);
 constexpr absl::Duration kLastRowsWait = absl::Seconds(10);
 constexpr absl::Duration kStoppedRowsWait = absl::Seconds(2);  // a drain has little time
+constexpr absl::Duration kHookWaitSlice = absl::Milliseconds(500);
 
 using cluster::v1::AssignmentStatus;
 
@@ -122,9 +123,50 @@ absl::Status TrainingWork::Train(std::stop_token stop) {
   store_ = std::make_unique<RetryingTrajectoryStore>(*redis_, *context_.clock, retry);
 
   rows_ = std::make_unique<EventOutbox>(*context_.events, EventOutboxOptions());
+  if (assign_.spec().has_eval()) {
+    evaluations_ =
+        std::make_unique<EvaluationRows>(*context_.events, assign_.job_id(), assign_.spec());
+  }
+  hook_ = MakeHook();
   const absl::Status status = TrainFromNewest(stop);
   SendLastRows(stop);
+  if (status.ok()) AwaitHook(stop);
+  hook_ = nullptr;  // a program that still runs is killed
   return status;
+}
+
+std::shared_ptr<CheckpointHook> TrainingWork::MakeHook() {
+  if (context_.hook.program.empty()) return nullptr;
+  return std::make_shared<CheckpointHook>(
+      context_.hook, [this](const HookedCheckpoint& checkpoint, const absl::Status& status) {
+        OnHookEnd(checkpoint, status);
+      });
+}
+
+void TrainingWork::AwaitHook(std::stop_token stop) {
+  if (hook_ == nullptr) return;
+  while (!stop.stop_requested() && !hook_->AwaitIdle(kHookWaitSlice)) {
+    SetPhase(AssignmentStatus::STATE_RUNNING, hook_->Doing());
+  }
+}
+
+void TrainingWork::OnHookEnd(const HookedCheckpoint& checkpoint, const absl::Status& status) const {
+  if (context_.listener != nullptr) {
+    context_.listener->OnCheckpointHook(checkpoint.job, status);
+  }
+  if (status.ok()) {
+    FRESHET_LOG(Info) << "event=checkpoint_hook_done version=" << checkpoint.policy.version;
+  }
+  if (status.ok() || absl::IsAborted(status)) return;
+  const NewEvent notice = NoticeEvent(
+      StrCat("checkpoint_hook_failed/", checkpoint.policy.lineage, "/", checkpoint.policy.version),
+      "checkpoint_hook_failed",
+      StrCat("checkpoint of step ", checkpoint.policy.version, ": ", Message(status)));
+  const absl::Status sent =
+      context_.events->Append(notice.stream, notice.key, notice.value).status();
+  if (!sent.ok()) {
+    FRESHET_LOG(Warning) << "event=notice_lost error=" << LogQuoted(Message(sent));
+  }
 }
 
 std::string TrainingWork::CheckpointFolder() const {
@@ -189,6 +231,8 @@ TrainerLoopOptions TrainingWork::LoopOptions(const FoundCheckpoint* checkpoint) 
   }
   options.checkpoint_root = CheckpointFolder();
   options.checkpoint_files = learner_.checkpoint_files;
+  if (evaluations_ != nullptr) options.scores = [this] { return evaluations_->Next(); };
+  options.hook = hook_;
   return options;
 }
 

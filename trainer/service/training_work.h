@@ -19,7 +19,9 @@
 #include "runlog/step_metrics.h"
 #include "services/worker/worker_role.h"
 #include "trainer/checkpoint/checkpoint_choice.h"
+#include "trainer/checkpoint/checkpoint_hook.h"
 #include "trainer/loop/trainer_loop.h"
+#include "trainer/service/evaluation_rows.h"
 #include "trainer/service/event_outbox.h"
 #include "trainer/service/learner_factory.h"
 #include "weights/weight_sync_observer.h"
@@ -50,6 +52,8 @@ class TrainingListener {
   virtual void OnRows(const std::string& job, int64_t waiting, int64_t bound, int64_t dropped) = 0;
   virtual void OnRedo(const std::string& job, int64_t version) = 0;
   virtual void OnCheckpoint(const std::string& /*job*/, bool /*ok*/) {}
+  // As CheckpointHook::OnEnd; on any thread.
+  virtual void OnCheckpointHook(const std::string& /*job*/, const absl::Status& /*status*/) {}
   virtual void OnEnd(const std::string& job) = 0;
 };
 
@@ -66,6 +70,7 @@ struct TrainingContext {
   WeightSyncObserver* sync = nullptr;    // may be null
   TrainingListener* listener = nullptr;  // may be null
   std::string state_dir;                 // checkpoints are in STATE_DIR/jobs/JOB/checkpoints
+  CheckpointHookOptions hook;            // without a program there is none
   double time_scale = 1.0;               // of the waits while the datastore is unreachable
 };
 
@@ -114,6 +119,10 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   TrainerLoopOptions LoopOptions(const FoundCheckpoint* checkpoint) const;
   absl::Status RunLoop(const TrainerLoopOptions& options, bool save_loaded, std::stop_token stop,
                        CheckpointTry::Stage& stage);
+  std::shared_ptr<CheckpointHook> MakeHook();
+  // Waits until the hook has ended, or for `stop`.
+  void AwaitHook(std::stop_token stop);
+  void OnHookEnd(const HookedCheckpoint& checkpoint, const absl::Status& status) const;
   void SendRows(std::vector<OutboxRow> rows);
   // Waits a bounded time for the datastore.
   void SendLastRows(std::stop_token stop);
@@ -134,6 +143,8 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   std::unique_ptr<TrajectoryStore> redis_;
   std::unique_ptr<TrajectoryStore> store_;
   std::unique_ptr<EventOutbox> rows_;
+  std::unique_ptr<EvaluationRows> evaluations_;  // null without evaluations
+  std::shared_ptr<CheckpointHook> hook_;         // may be null
   StartedLearner learner_;
   // The store at the last commit and at the one before. The loop's first reading is at its start,
   // so a new process does not report the work of former steps again.

@@ -169,12 +169,13 @@ schedulerName: {{ . }}
 {{- end -}}
 
 {{/*
-Pod template of a member, metadata and spec: dict root, role, cfg, args (a list of lines), optional: pool, volumes, mounts, env,
-ports, annotations, initContainers.
+Pod template of a member, metadata and spec: dict root, role, cfg, args (a list of lines), optional: component (default: the
+role), pool, volumes, mounts, env, ports, annotations, initContainers.
 */}}
 {{- define "freshet.podTemplate" -}}
 {{- $root := .root -}}
 {{- $role := .role -}}
+{{- $component := default $role .component -}}
 {{- $cfg := .cfg -}}
 {{- $compute := or (eq $role "rollout") (eq $role "trainer") -}}
 {{- $gpus := int (default dict $cfg.gpu).count -}}
@@ -185,7 +186,7 @@ ports, annotations, initContainers.
 {{- $api := and (eq $role "controller") $cfg.kubernetesScaler -}}
 metadata:
   labels:
-    {{- include "freshet.selectorLabels" (list $root $role) | nindent 4 }}
+    {{- include "freshet.selectorLabels" (list $root $component) | nindent 4 }}
     app.kubernetes.io/part-of: freshet
     {{- with .pool }}
     freshet.io/pool: {{ . | quote }}
@@ -223,7 +224,7 @@ spec:
   terminationGracePeriodSeconds: {{ int $cfg.terminationGracePeriodSeconds }}
   securityContext:
     {{- toYaml $root.Values.podSecurityContext | nindent 4 }}
-  {{- include "freshet.scheduling" (dict "root" $root "cfg" $cfg "component" $role "pool" .pool) | nindent 2 }}
+  {{- include "freshet.scheduling" (dict "root" $root "cfg" $cfg "component" $component "pool" .pool) | nindent 2 }}
   {{- with .initContainers }}
   initContainers:
     {{- toYaml . | nindent 4 }}

@@ -16,6 +16,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/model/test_directory.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
+#include "trainer/checkpoint/checkpoint_score.h"
 
 namespace {
 // If set, records the paths that are fsynced.
@@ -91,8 +92,9 @@ class CheckpointTest : public testing::Test {
     return WriteCheckpoint(
         root(), contents, [] { return absl::OkStatus(); }, faults_, ops);
   }
-  absl::Status Prune(int64_t newest, int64_t keep_last, std::optional<int64_t> always_keep) {
-    return PruneCheckpoints(root(), /*writer_epoch=*/0, newest, keep_last, always_keep);
+  absl::Status Prune(int64_t newest, int64_t last, std::set<int64_t> pinned = {}) {
+    return PruneCheckpoints(root(), /*writer_epoch=*/0, newest,
+                            {.last = last, .pinned = std::move(pinned)});
   }
   // Applies `change` to the manifest, recomputes its digest and writes it.
   template <typename Change>
@@ -409,7 +411,7 @@ TEST_F(CheckpointTest, AnotherFormatIsRefusedByNameAndLeftAlone) {
   EXPECT_EQ(found.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(found.status()), HasSubstr("step-2/manifest.json: format 3"));
   EXPECT_FALSE(Write(By(9, 2)).ok());
-  ASSERT_TRUE(Prune(3, 1, std::nullopt).ok());
+  ASSERT_TRUE(Prune(3, 1).ok());
   EXPECT_THAT(Names(), UnorderedElementsAre("step-1", "step-2"));
 }
 
@@ -594,13 +596,13 @@ TEST_F(CheckpointTest, WhereNamesCannotBeExchangedTheNewerOneCountsAndBothGoWith
   const auto listed = ListCheckpoints(root());
   ASSERT_EQ(listed.size(), 4U);
   EXPECT_EQ(listed[0].path, Step(4) + ".epoch-3");
-  ASSERT_TRUE(PruneCheckpoints(root(), 3, 4, 2, std::nullopt, ops).ok());
+  ASSERT_TRUE(PruneCheckpoints(root(), 3, 4, {.last = 2}, ops).ok());
   EXPECT_EQ(Names().size(), 4U) << "two versions";
   fs::remove(Step(4) + "/config.json");
-  ASSERT_TRUE(PruneCheckpoints(root(), 3, 4, 2, std::nullopt, ops).ok());
+  ASSERT_TRUE(PruneCheckpoints(root(), 3, 4, {.last = 2}, ops).ok());
   EXPECT_EQ(Newest()->path, Step(4) + ".epoch-3");
   ASSERT_TRUE(Write(By(3, 6), ops).ok());
-  ASSERT_TRUE(PruneCheckpoints(root(), 3, 6, 1, std::nullopt, ops).ok());
+  ASSERT_TRUE(PruneCheckpoints(root(), 3, 6, {.last = 1}, ops).ok());
   EXPECT_THAT(Names(), ElementsAre("step-6"));
 }
 
@@ -679,10 +681,10 @@ TEST_F(CheckpointTest, WhatAnOlderTrainerHasExchangedItPutsBack) {
 TEST_F(CheckpointTest, AnOlderTrainerDeletesAndSetsAsideNothingOfItsSuccessor) {
   for (const int64_t step : {2, 4, 6}) ASSERT_TRUE(Write(By(3, step)).ok());
   ASSERT_TRUE(Write(By(2, 8)).ok());
-  ASSERT_TRUE(PruneCheckpoints(root(), 2, 8, 1, std::nullopt).ok());
+  ASSERT_TRUE(PruneCheckpoints(root(), 2, 8, {.last = 1}).ok());
   ASSERT_TRUE(TidyCheckpoints(root(), 2, {Step(2), Step(4), Step(7)}).ok());
   EXPECT_THAT(Names(), UnorderedElementsAre("step-2", "step-4", "step-6", "step-8"));
-  ASSERT_TRUE(PruneCheckpoints(root(), 3, 8, 1, std::nullopt).ok());
+  ASSERT_TRUE(PruneCheckpoints(root(), 3, 8, {.last = 1}).ok());
   EXPECT_THAT(Names(), ElementsAre("step-8"));
 }
 
@@ -754,18 +756,18 @@ TEST_F(CheckpointTest, ARootThatCannotBeWrittenIsNamed) {
 
 TEST_F(CheckpointTest, PruneKeepsTheNewestAndTheReference) {
   for (const int64_t step : {0, 2, 4, 6, 10}) ASSERT_TRUE(Write(Contents(step)).ok());
-  ASSERT_TRUE(Prune(10, 5, std::nullopt).ok());
+  ASSERT_TRUE(Prune(10, 5).ok());
   EXPECT_EQ(Names().size(), 5U);
-  ASSERT_TRUE(Prune(10, 2, 0).ok());
+  ASSERT_TRUE(Prune(10, 2, {0}).ok());
   EXPECT_THAT(Names(), UnorderedElementsAre("step-0", "step-6", "step-10"));
-  ASSERT_TRUE(Prune(10, 1, std::nullopt).ok());
+  ASSERT_TRUE(Prune(10, 1).ok());
   EXPECT_THAT(Names(), ElementsAre("step-10"));
 }
 
 // Damaged or replaced checkpoints must not displace those that a resume needs.
 TEST_F(CheckpointTest, WhatIsAboveTheVersionWrittenLastCountsForNothing) {
   for (const int64_t step : {2, 4, 6, 8}) ASSERT_TRUE(Write(Contents(step)).ok());
-  ASSERT_TRUE(Prune(4, 1, std::nullopt).ok());
+  ASSERT_TRUE(Prune(4, 1).ok());
   EXPECT_THAT(Names(), UnorderedElementsAre("step-4", "step-6", "step-8"));
 }
 
@@ -775,15 +777,46 @@ TEST_F(CheckpointTest, DamagedOnesDoNotCountAsKeptAndGo) {
   fs::remove(Step(6) + "/optimizer.safetensors");
   fs::resize_file(Step(8) + "/model.safetensors", 1);
   fs::resize_file(Step(12) + "/model.safetensors", 1);
-  ASSERT_TRUE(Prune(10, 2, std::nullopt).ok());
+  ASSERT_TRUE(Prune(10, 2).ok());
   EXPECT_THAT(Names(), UnorderedElementsAre("step-2", "step-10", "step-12"));
 }
 
 TEST_F(CheckpointTest, ADamagedReferenceStays) {
   for (const int64_t step : {0, 2}) ASSERT_TRUE(Write(Contents(step)).ok());
   fs::remove(Step(0) + "/config.json");
-  ASSERT_TRUE(Prune(2, 2, 0).ok());
+  ASSERT_TRUE(Prune(2, 2, {0}).ok());
   EXPECT_THAT(Names(), UnorderedElementsAre("step-0", "step-2"));
+}
+
+TEST_F(CheckpointTest, PruneKeepsTheBestScores) {
+  for (const int64_t step : {2, 4, 6, 8}) ASSERT_TRUE(Write(Contents(step)).ok());
+  for (const auto& [step, accuracy] : {std::pair{2, 0.5}, {4, 0.75}, {6, 0.25}, {8, 0.5}}) {
+    EXPECT_TRUE(RecordScore(root(), {{0, step + 1}, step, "heldout", accuracy}));
+    EXPECT_EQ(ReadScore(Step(step)), accuracy);
+  }
+  EXPECT_TRUE(OpenCheckpoint(Step(4)).ok());
+  ASSERT_TRUE(PruneCheckpoints(root(), 1, 8, {.last = 1, .best = 1}).ok());
+  EXPECT_THAT(Names(), UnorderedElementsAre("step-4", "step-8"));
+}
+
+TEST_F(CheckpointTest, OnlyCheckpointsOfTheEvaluatedHistoryGetAScore) {
+  ASSERT_TRUE(Write(Contents(2, /*lineage=*/3)).ok());
+  EXPECT_FALSE(RecordScore(root(), {{2, 2}, 2, "heldout", 0.5})) << "of the one it replaced";
+  EXPECT_FALSE(RecordScore(root(), {{3, 4}, 4, "heldout", 0.5})) << "not written yet";
+  EXPECT_FALSE(ReadScore(Step(2)).has_value());
+  EXPECT_TRUE(RecordScore(root(), {{4, 3}, 2, "heldout", 0.5}));
+  for (const char* text : {"", "[]", "{\"eval_accuracy\": \"x\"}", "{\"eval_accuracy\": 1e999}"}) {
+    ASSERT_TRUE(WriteFileAtomically(Step(2) + "/evaluation.json", text).ok());
+    EXPECT_FALSE(ReadScore(Step(2)).has_value()) << text;
+  }
+}
+
+TEST_F(CheckpointTest, OnlyTheNewestAreVerified) {
+  for (int64_t step = 1; step <= 20; ++step) ASSERT_TRUE(Write(Contents(step)).ok());
+  const auto found = FindAllCheckpoints(root(), "job");
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->complete.size(), 16U);
+  EXPECT_EQ(found->complete.front().state.policy.version, 20);
 }
 
 // A manifest that exists but cannot be read may become readable again.
@@ -792,7 +825,7 @@ TEST_F(CheckpointTest, OneThatCannotBeReadNowIsNeitherDamagedNorDeleted) {
   fs::remove(Step(4) + "/manifest.json");
   fs::create_symlink("manifest.json", Step(4) + "/manifest.json");  // ELOOP
   EXPECT_EQ(OpenCheckpoint(Step(4)).status().code(), absl::StatusCode::kUnavailable);
-  ASSERT_TRUE(Prune(6, 2, std::nullopt).ok());
+  ASSERT_TRUE(Prune(6, 2).ok());
   EXPECT_EQ(Names().size(), 3U);
   EXPECT_THAT(FindAllCheckpoints(root(), "job")->damaged, IsEmpty());
 }
@@ -858,15 +891,15 @@ TEST_F(CheckpointTest, OneThatIsSetAsideIsSeenByNobodyAndGoesWhenItIsPassed) {
   ASSERT_TRUE(Write(Contents(4)).ok());
   ASSERT_TRUE(TidyCheckpoints(root(), 1, {Step(4), Step(7)}).ok()) << "again";
   EXPECT_THAT(Names(), UnorderedElementsAre("step-2", "replaced-step-4"));
-  ASSERT_TRUE(Prune(3, 2, std::nullopt).ok());
+  ASSERT_TRUE(Prune(3, 2).ok());
   EXPECT_THAT(Names(), UnorderedElementsAre("step-2", "replaced-step-4"));
-  ASSERT_TRUE(Prune(4, 2, std::nullopt).ok());
+  ASSERT_TRUE(Prune(4, 2).ok());
   EXPECT_THAT(Names(), ElementsAre("step-2"));
 }
 
 TEST_F(CheckpointTest, PruneOfAnEmptyRootDoesNothing) {
-  EXPECT_TRUE(Prune(1, 1, std::nullopt).ok());
-  EXPECT_TRUE(PruneCheckpoints(dir_.File("missing"), 1, 1, 1, std::nullopt).ok());
+  EXPECT_TRUE(Prune(1, 1).ok());
+  EXPECT_TRUE(PruneCheckpoints(dir_.File("missing"), 1, 1, {.last = 1}).ok());
 }
 
 }  // namespace

@@ -128,8 +128,7 @@ TEST_F(TrainerLoopTest, PublishesEveryFewStepsAndTheLast) {
 
 TEST_F(TrainerLoopTest, SavesEveryFewStepsAndKeepsTheNewest) {
   options_.checkpoint_every = 1;
-  options_.keep_checkpoints = 2;
-  options_.always_keep_version = 0;
+  options_.retention = {.last = 2, .pinned = {0}};
   Produce(8);
   ASSERT_TRUE(StartAndRun(/*save_loaded=*/true).ok());
   EXPECT_THAT(Only({"MarkDurable"}), ElementsAre("MarkDurable 0", "MarkDurable 1", "MarkDurable 2",

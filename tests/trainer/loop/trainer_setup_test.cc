@@ -73,10 +73,11 @@ TEST(TrainerSetup, TheLoopKeepsTheReferenceCheckpoint) {
   EXPECT_EQ(options.steps, 50);
   EXPECT_EQ(options.publish_every, 2);
   EXPECT_EQ(options.checkpoint_every, 10);
-  EXPECT_EQ(options.keep_checkpoints, 3);
+  EXPECT_EQ(options.retention.last, 3);
   EXPECT_EQ(options.seed, 3U);
-  EXPECT_FALSE(options.always_keep_version.has_value());
-  EXPECT_EQ(MakeLoopOptions(Job(), "job-7", /*has_reference=*/true).always_keep_version, 0);
+  EXPECT_THAT(options.retention.pinned, testing::IsEmpty());
+  EXPECT_EQ(MakeLoopOptions(Job(), "job-7", /*has_reference=*/true).retention.pinned,
+            std::set<int64_t>{0});
 }
 
 TEST(TrainerSetup, CheckpointsAreFp32ByDefault) {

@@ -114,6 +114,7 @@ class ThreadRanks final : public RankStarter {
       });
       RankCommand command;
       command.mutable_start()->set_rank(rank);
+      command.mutable_start()->set_number(rank + 5);
       command.mutable_start()->set_ranks(ranks);
       command.mutable_start()->set_rendezvous_file(file);
       const absl::Status sent = group->sockets.back()->Send(command, kLong);
@@ -323,7 +324,7 @@ TEST_F(DataParallelLearnerTest, ARankWithOtherWeightsIsReplaced) {
   const auto result = ranked.learner->TrainStep(2, OnPolicyGroups(*ranked.policy, 5, 2));
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_THAT(result->lost_ranks,
-              testing::ElementsAre("the weights of rank 1 differ from those of rank 0"));
+              testing::ElementsAre("the weights of rank 6 differ from those of rank 0"));
   EXPECT_EQ(ranked.starter->started(), 2);
   EXPECT_EQ(Weights(*ranked.policy), Weights(*undisturbed.policy));
 }

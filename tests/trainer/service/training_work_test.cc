@@ -1,5 +1,7 @@
 #include "trainer/service/training_work.h"
 
+#include <sys/stat.h>
+
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -7,6 +9,8 @@
 #include <thread>
 #include <tuple>
 
+#include "base/file.h"
+#include "base/str_cat.h"
 #include "freshet/job/v1/job_service.pb.h"
 #include "runlog/step_metrics.h"
 #include "tests/datastore/failing_event_log.h"
@@ -79,7 +83,10 @@ class RowCounts final : public TrainingListener {
   void OnCheckpoint(const std::string&, bool ok) override { ++(ok ? saved : not_saved); }
   void OnEnd(const std::string&) override {}
   int64_t most_waiting = 0, now_waiting = 0, now_dropped = 0;
-  std::atomic<int64_t> saved = 0, not_saved = 0;
+  void OnCheckpointHook(const std::string&, const absl::Status& status) override {
+    ++(status.ok() ? hooks_done : hooks_not_done);
+  }
+  std::atomic<int64_t> saved = 0, not_saved = 0, hooks_done = 0, hooks_not_done = 0;
 };
 
 class NoController final : public runtime::ControllerCalls {
@@ -248,6 +255,57 @@ TEST_F(TrainingWorkTest, TellsOfACheckpointThatCannotBeWritten) {
   };
   EXPECT_FALSE(Run().ok());
   EXPECT_GE(rows_.not_saved, 1);
+}
+
+TEST_F(TrainingWorkTest, CheckpointsGetTheScoresOfTheirEvaluationsAndTheBestIsKept) {
+  assign_.mutable_spec()->mutable_eval()->set_name("heldout");
+  assign_.mutable_spec()->mutable_eval()->set_every_steps(2);
+  assign_.mutable_spec()->mutable_checkpoint()->set_every_steps(2);
+  assign_.mutable_spec()->mutable_checkpoint()->set_keep_last(1);
+  assign_.mutable_spec()->mutable_checkpoint()->set_keep_best(1);
+  Produce(8);
+  learners_.on_train = [this](int64_t step) {
+    if (step != 4) return;
+    for (const auto& [name, accuracy] : {std::pair{"other", 0.9}, {"heldout", 0.5}}) {
+      EvalMetrics metrics;
+      metrics.eval_name = name;
+      metrics.eval_accuracy = accuracy;
+      metrics.policy_version = 3;  // the engines had gone on
+      job::v1::Event event;
+      event.set_metrics_json(ToJson(metrics));
+      ASSERT_TRUE(
+          events_.Append("{job}:events", StrCat("eval/0/3/", name), event.SerializeAsString())
+              .ok());
+    }
+  };
+  RunWell();
+  EXPECT_TRUE(Has("step-4"));
+  EXPECT_EQ(ReadScore(Root() + "/step-2"), 0.5);
+  EXPECT_FALSE(Has("step-0"));
+}
+
+TEST_F(TrainingWorkTest, RunsTheHookForCheckpointsAndWaitsForTheLast) {
+  context_.hook.program =
+      dir_.Write("hook", StrCat("#!/bin/sh\necho $FRESHET_VERSION >> ", dir_.File("out"), "\n"));
+  ASSERT_EQ(::chmod(context_.hook.program.c_str(), 0700), 0);
+  Produce(8);
+  CommitAsAnother({"weights of step 1", "weights of step 2"});
+  Save({0, 2}, DigestOf({0, 2}));
+  learners_.on_train = [this](int64_t) {  // a checkpoint that still waits would be replaced
+    while (!dir_.Has("out")) std::this_thread::yield();
+  };
+  RunWell();
+  EXPECT_EQ(ReadFile(dir_.File("out"), 1 << 20).value_or(""), "2\n4\n");
+  EXPECT_EQ(rows_.hooks_done, 2);
+}
+
+TEST_F(TrainingWorkTest, AHookThatFailsEndsNoJobAndIsANotice) {
+  context_.hook.program = "/no/such/program";
+  context_.hook.first_pause = absl::Milliseconds(1);
+  Produce(8);
+  RunWell();
+  EXPECT_EQ(rows_.hooks_not_done, 2);
+  EXPECT_THAT(events_.Keys("{job}:events"), testing::Contains("checkpoint_hook_failed/0/4"));
 }
 
 TEST_F(TrainingWorkTest, RowsWaitUntilTheDatastoreIsBack) {
