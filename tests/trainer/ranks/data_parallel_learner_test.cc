@@ -12,6 +12,7 @@
 #include "collective/gloo_communicator.h"
 #include "tests/model/test_directory.h"
 #include "tests/trainer/learner/policy_learner_fixture.h"
+#include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/ranks/rank_follower.h"
 
 namespace freshet {
@@ -192,17 +193,35 @@ class DataParallelLearnerTest : public PolicyLearnerFixture {
   struct Ranked {
     std::shared_ptr<PolicyLearner> policy;
     ThreadRanks* starter = nullptr;
-    std::unique_ptr<DataParallelLearner> learner;
+    std::shared_ptr<Learner> learner;
   };
+  // With one rank `learner` is `policy`.
   Ranked MakeRanked(int ranks, bool has_reference = false) const {
     Ranked ranked;
     ranked.policy = MakeLearner();
     if (has_reference) ranked.policy->FreezeReference();
+    if (ranks == 1) {
+      ranked.learner = ranked.policy;
+      return ranked;
+    }
     auto starter = std::make_unique<ThreadRanks>(options_);
     ranked.starter = starter.get();
     ranked.learner =
-        std::make_unique<DataParallelLearner>(ranked.policy, std::move(starter), ranks);
+        std::make_shared<DataParallelLearner>(ranked.policy, std::move(starter), ranks);
     return ranked;
+  }
+  // Writes the checkpoint of version `version`; returns its directory.
+  std::string Save(const PolicyLearner& learner, int64_t version) {
+    CheckpointContents contents;
+    contents.state.job = "job";
+    contents.state.policy = {0, version};
+    contents.learner = *learner.Snapshot();
+    contents.files = {{"config.json", options_.model.ToJson()}};
+    FaultPoints faults;
+    const auto written = WriteCheckpoint(
+        dir_.path(), contents, [] { return absl::OkStatus(); }, faults);
+    EXPECT_TRUE(written.ok()) << written.status();
+    return CheckpointPath(dir_.path(), version);
   }
   // Trains `steps` steps of the same batches.
   std::vector<TrainStepResult> TrainWith(Learner& learner, PolicyLearner& policy, int64_t steps) {
@@ -215,7 +234,33 @@ class DataParallelLearnerTest : public PolicyLearnerFixture {
     }
     return results;
   }
+
+  TestDirectory dir_;
 };
+
+TEST_F(DataParallelLearnerTest, ACheckpointOfAnyNumberOfRanksContinuesWithAnyOther) {
+  for (const int from : {1, 2, 3, 4}) {
+    const Ranked writer = MakeRanked(from);
+    TrainWith(*writer.learner, *writer.policy, 2);
+    const std::string path = Save(*writer.policy, from);
+    const auto groups = OnPolicyGroups(*writer.policy, 5, 3);
+    ASSERT_TRUE(writer.learner->TrainStep(3, groups).ok());
+    const std::vector<float> expected = Gradient(*writer.policy);
+    float largest = 0;
+    for (const float value : expected) largest = std::max(largest, std::abs(value));
+    for (const int to : {1, 2, 3, 4}) {
+      SCOPED_TRACE(StrCat(from, " ranks, then ", to));
+      const Ranked reader = MakeRanked(to);
+      ASSERT_TRUE(reader.policy->LoadMasters(path).ok());
+      ASSERT_TRUE(reader.policy->LoadOptimizer(path, /*optimizer_steps=*/2).ok());
+      ASSERT_TRUE(reader.learner->TrainStep(3, groups).ok());
+      EXPECT_LT(MaxDifference(Gradient(*reader.policy), expected), 1e-5 * largest);
+      if (to == from) {
+        EXPECT_EQ(Weights(*reader.policy), Weights(*writer.policy));
+      }
+    }
+  }
+}
 
 TEST_F(DataParallelLearnerTest, AnyNumberOfRanksGivesTheSameGradientAndStep) {
   options_.loss.kl.coef = 0.01;
