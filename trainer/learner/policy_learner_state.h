@@ -80,6 +80,8 @@ struct PolicyLearner::State {
   int rank_number = 0;
   std::function<void(RankPhase)> on_phase = [](RankPhase) {};
 
+  // Asked before each microbatch, because the result is of no use once the group has failed.
+  absl::Status GroupError() const { return ranks == nullptr ? absl::OkStatus() : ranks->error(); }
   double temperature() const { return options.temperature > 0 ? options.temperature : 1.0; }
   // What a forward pass computes with, and what is published.
   const at::Tensor& arena() const { return options.bf16 ? rounded : masters; }

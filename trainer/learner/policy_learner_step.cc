@@ -47,7 +47,8 @@ absl::Status PolicyLearner::ComputeProximal(Minibatch& share) const {
   try {
     state_->on_phase(RankPhase::kComputing);
     const Runs runs = state_->Split(share.rows.trees);
-    return state_->microbatches.ForEach(runs.tokens, [&](size_t run) {
+    return state_->microbatches.ForEach(runs.tokens, [&](size_t run) -> absl::Status {
+      FRESHET_RETURN_IF_ERROR(state_->GroupError());
       const at::NoGradGuard no_grad;
       const std::vector<PackTree> trees = Select(share.rows.trees, runs.trees[run]);
       const std::vector<float> logprobs =
@@ -88,6 +89,7 @@ absl::StatusOr<StepSums> PolicyLearner::AddGradients(const Minibatch& share) try
   state_->NoteBatch(runs);
   std::vector<StepSums> sums(runs.size());
   const auto run_loss = [&](size_t run) -> absl::StatusOr<at::Tensor> {
+    FRESHET_RETURN_IF_ERROR(state_->GroupError());
     FRESHET_ASSIGN_OR_RETURN(RunLoss loss, ComputeRun(share, runs.trees[run]));
     sums[run] = SumsOf(loss.output, loss.model_flops);
     return std::move(loss.output.loss);

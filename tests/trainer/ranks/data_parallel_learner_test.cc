@@ -67,6 +67,32 @@ class DyingCommunicator final : public Communicator {
   int left_;
 };
 
+// A group that fails after its error has been asked for `good` times.
+class FailingCommunicator final : public Communicator {
+ public:
+  explicit FailingCommunicator(int good) : good_(good) {}
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  absl::Status Broadcast(std::span<std::byte>, int, absl::Duration) override { return Failed(); }
+  absl::Status AllReduce(std::span<float>, absl::Duration) override { return Failed(); }
+  absl::Status ReduceScatter(std::span<const float>, std::span<float>, absl::Duration) override {
+    return Failed();
+  }
+  absl::Status AllGather(std::span<const std::byte>, std::span<std::byte>,
+                         absl::Duration) override {
+    return Failed();
+  }
+  absl::Status Barrier(absl::Duration) override { return Failed(); }
+  void Abort(const std::string&) override {}
+  absl::Status error() override { return asked_++ < good_ ? absl::OkStatus() : Failed(); }
+  int asked() const { return asked_; }
+
+ private:
+  static absl::Status Failed() { return absl::UnavailableError("rank 1 is gone"); }
+  const int good_;
+  int asked_ = 0;
+};
+
 // Ranks that are threads of the test.
 class ThreadRanks final : public RankStarter {
  public:
@@ -355,6 +381,17 @@ TEST_F(DataParallelLearnerTest, ANonFiniteLossOnOneRankIsTheErrorOfAll) {
   ReplaceResponse(groups[3].samples[0], good);
   EXPECT_TRUE(ranked.learner->TrainStep(1, groups).ok());
   EXPECT_EQ(ranked.starter->started(), 1) << "the ranks go on";
+}
+
+TEST_F(DataParallelLearnerTest, AShareIsGivenUpWhenTheGroupHasFailed) {
+  options_.max_tokens_per_microbatch = 1;  // a microbatch for each group
+  const auto learner = MakeLearner();
+  const auto groups = OnPolicyGroups(*learner, 5);
+  FailingCommunicator group(/*good=*/2);
+  learner->SetRanks(&group);
+  const auto result = learner->TrainStep(1, groups);
+  EXPECT_TRUE(absl::IsUnavailable(result.status())) << result.status();
+  EXPECT_EQ(group.asked(), 3) << "before each microbatch, and the third one is not computed";
 }
 
 TEST_F(DataParallelLearnerTest, ARankWithOtherWeightsIsReplaced) {
