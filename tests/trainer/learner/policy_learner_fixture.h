@@ -9,14 +9,18 @@
 #include <string>
 #include <vector>
 
+#include "base/fault_point.h"
 #include "base/random.h"
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "model/torch_threads.h"
+#include "tests/model/test_directory.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/test_device.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/trainer/learner/train_groups.h"
+#include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/learner/policy_learner.h"
 
 namespace freshet {
@@ -42,6 +46,20 @@ class PolicyLearnerFixture : public testing::Test {
     return *std::move(learner);
   }
   std::unique_ptr<PolicyLearner> MakeLearner() const { return MakeLearner(options_); }
+  // Writes the learner's checkpoint of step `step`; returns its directory.
+  std::string Save(const PolicyLearner& learner, int64_t step, Dtype dtype = Dtype::kF32) {
+    CheckpointContents contents;
+    contents.weights_dtype = dtype;
+    contents.state.job = "job";
+    contents.state.policy = {0, step};
+    contents.learner = *learner.Snapshot();
+    contents.files = {{"config.json", options_.model.ToJson()}};
+    FaultPoints faults;
+    const auto written = WriteCheckpoint(
+        dir_.path(), contents, [] { return absl::OkStatus(); }, faults);
+    EXPECT_TRUE(written.ok()) << written.status();
+    return dir_.File(StrCat("step-", step));
+  }
 
   static std::vector<int32_t> Tokens(int64_t count, uint64_t seed) {
     std::vector<int32_t> tokens;
@@ -117,6 +135,7 @@ class PolicyLearnerFixture : public testing::Test {
 
   FakeClock clock_;
   PolicyLearnerOptions options_;
+  TestDirectory dir_;
 };
 
 }  // namespace freshet

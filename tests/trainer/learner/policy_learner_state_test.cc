@@ -7,9 +7,7 @@
 #include "model/model_files.h"
 #include "model/safetensors.h"
 #include "model/tensor_convert.h"
-#include "tests/model/test_directory.h"
 #include "tests/trainer/learner/policy_learner_fixture.h"
-#include "trainer/checkpoint/checkpoint_folder.h"
 
 namespace freshet {
 namespace {
@@ -17,20 +15,6 @@ namespace {
 // Saving a learner's state and loading it into another one.
 class PolicyLearnerStateTest : public PolicyLearnerFixture {
  protected:
-  // Writes the learner's checkpoint of step `step`; returns its directory.
-  std::string Save(const PolicyLearner& learner, int64_t step, Dtype dtype = Dtype::kF32) {
-    CheckpointContents contents;
-    contents.weights_dtype = dtype;
-    contents.state.job = "job";
-    contents.state.policy = {0, step};
-    contents.learner = *learner.Snapshot();
-    contents.files = {{"config.json", options_.model.ToJson()}};
-    FaultPoints faults;
-    const auto written = WriteCheckpoint(
-        dir_.path(), contents, [] { return absl::OkStatus(); }, faults);
-    EXPECT_TRUE(written.ok()) << written.status();
-    return dir_.File(StrCat("step-", step));
-  }
   // A learner with a checkpoint's weights and optimizer state.
   std::unique_ptr<PolicyLearner> Load(const std::string& path) {
     auto learner = MakeLearner();
@@ -46,7 +30,6 @@ class PolicyLearnerStateTest : public PolicyLearnerFixture {
     EXPECT_TRUE(loaded.ok()) << loaded;
     return learner;
   }
-  TestDirectory dir_;
 };
 
 TEST_F(PolicyLearnerStateTest, ContinuesFromACheckpointBitForBit) {

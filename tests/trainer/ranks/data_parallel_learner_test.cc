@@ -12,7 +12,6 @@
 #include "collective/gloo_communicator.h"
 #include "tests/model/test_directory.h"
 #include "tests/trainer/learner/policy_learner_fixture.h"
-#include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/ranks/rank_follower.h"
 
 namespace freshet {
@@ -236,19 +235,6 @@ class DataParallelLearnerTest : public PolicyLearnerFixture {
         std::make_shared<DataParallelLearner>(ranked.policy, std::move(starter), ranks);
     return ranked;
   }
-  // Writes the checkpoint of version `version`; returns its directory.
-  std::string Save(const PolicyLearner& learner, int64_t version) {
-    CheckpointContents contents;
-    contents.state.job = "job";
-    contents.state.policy = {0, version};
-    contents.learner = *learner.Snapshot();
-    contents.files = {{"config.json", options_.model.ToJson()}};
-    FaultPoints faults;
-    const auto written = WriteCheckpoint(
-        dir_.path(), contents, [] { return absl::OkStatus(); }, faults);
-    EXPECT_TRUE(written.ok()) << written.status();
-    return CheckpointPath(dir_.path(), version);
-  }
   // Trains `steps` steps of the same batches.
   std::vector<TrainStepResult> TrainWith(Learner& learner, PolicyLearner& policy, int64_t steps) {
     std::vector<TrainStepResult> results;
@@ -260,8 +246,6 @@ class DataParallelLearnerTest : public PolicyLearnerFixture {
     }
     return results;
   }
-
-  TestDirectory dir_;
 };
 
 TEST_F(DataParallelLearnerTest, ACheckpointOfAnyNumberOfRanksContinuesWithAnyOther) {
