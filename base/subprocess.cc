@@ -1,26 +1,22 @@
 #include "base/subprocess.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <string_view>
 #include <utility>
 
 #include "base/str_cat.h"
-#include "base/unique_fd.h"
 
 namespace freshet {
 namespace {
 
-constexpr absl::Duration kMostWait = absl::Hours(24);
+constexpr absl::Duration kPoll = absl::Milliseconds(10);
 
 template <typename... Args>
 absl::Status Unavailable(const Args&... args) {
@@ -74,8 +70,13 @@ absl::StatusOr<std::unique_ptr<Subprocess>> Subprocess::Start(const SubprocessOp
   sigset_t none;
   sigemptyset(&none);
   posix_spawnattr_setsigmask(&attributes, &none);
+  sigset_t defaults;  // this process may ignore SIGPIPE
+  sigemptyset(&defaults);
+  sigaddset(&defaults, SIGPIPE);
+  posix_spawnattr_setsigdefault(&attributes, &defaults);
   posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
   pid_t pid = -1;
   const int error =
       ::posix_spawn(&pid, arguments[0], &actions, &attributes, arguments.data(), variables.data());
@@ -94,27 +95,31 @@ Subprocess::~Subprocess() {
 
 void Subprocess::Kill() {
   const MutexLock lock(mu_);
-  if (!reaped_) ::kill(-pid_, SIGKILL);
+  if (reaped_) return;
+  ::kill(-pid_, SIGKILL);
+  ::kill(pid_, SIGKILL);  // it may have left its group
 }
 
-bool Subprocess::WaitFor(absl::Duration timeout) const {
-  const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
-  if (process.get() < 0) return errno == ESRCH;  // reaped
-  pollfd ended = {process.get(), POLLIN, 0};
-  const int64_t wait =
-      absl::ToInt64Milliseconds(std::clamp(timeout, absl::ZeroDuration(), kMostWait));
-  int found = 0;
-  do {
-    found = ::poll(&ended, 1, static_cast<int>(wait));
-  } while (found < 0 && errno == EINTR);
-  return found > 0;
+bool Subprocess::WaitFor(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  while (!HasEnded()) {
+    const absl::Duration left = deadline - absl::Now();
+    if (left <= absl::ZeroDuration()) return false;
+    absl::SleepFor(std::min(left, kPoll));
+  }
+  return true;
+}
+
+bool Subprocess::HasEnded() {
+  const MutexLock lock(mu_);
+  if (reaped_) return true;
+  siginfo_t info = {};
+  return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT | WNOHANG) < 0 ||
+         info.si_pid == pid_;
 }
 
 absl::Status Subprocess::Ending() {
-  // Its number is not free for other processes until it is reaped, so Kill() may come meanwhile.
-  siginfo_t info;
-  while (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
-  }
+  while (!HasEnded()) absl::SleepFor(kPoll);
   const MutexLock lock(mu_);
   if (reaped_) return ending_;
   ::kill(-pid_, SIGKILL);

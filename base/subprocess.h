@@ -34,14 +34,15 @@ class Subprocess {
 
   // Kills it and what it has started. Ending() then returns soon.
   void Kill();
-  // Waits until it has ended or `timeout` (at most a day) has passed. Returns whether it has ended.
-  bool WaitFor(absl::Duration timeout) const;
+  // Waits until it has ended or `timeout` has passed. Returns whether it has ended.
+  bool WaitFor(absl::Duration timeout);
   // Waits until it has ended. OK if its exit code is 0; else UNAVAILABLE, "has ended with exit code
   // 1" or "was ended by signal 9". What it has started is killed.
   absl::Status Ending();
 
  private:
   explicit Subprocess(pid_t pid) : pid_(pid) {}
+  bool HasEnded();
 
   const pid_t pid_;
   Mutex mu_;

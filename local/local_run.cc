@@ -30,6 +30,7 @@
 #include "runlog/report.h"
 #include "services/reward/worker/reward_setup.h"
 #include "services/reward/worker/reward_worker.h"
+#include "trainer/checkpoint/checkpoint_score.h"
 #include "trainer/loop/trainer_setup.h"
 #include "trainer/policy_learner_factory.h"
 #include "trainer/rank_process.h"
@@ -63,6 +64,8 @@ class TrainingRowsOfDataset final : public WarmupRows {
 
 // The parts of a running job, in the order of creation; destroyed in reverse.
 struct LocalRun::Roles {
+  Mutex mu;
+  std::vector<CheckpointScore> scores ABSL_GUARDED_BY(mu);  // that the trainer has not taken
   absl::Time start;
   int64_t ledger_seq = 0;  // last row in the folder's ledger before the recorder opens it
   std::shared_ptr<PolicyLearner> learner;
@@ -86,10 +89,8 @@ struct LocalRun::Roles {
   int64_t deaths_logged = 0;
 
   // Set by the role threads. `failure` is the first error of any role.
-  Mutex mu;
   absl::Status failure ABSL_GUARDED_BY(mu);
   bool trainer_done ABSL_GUARDED_BY(mu) = false;
-  std::vector<CheckpointScore> scores ABSL_GUARDED_BY(mu);  // that the trainer has not taken
   std::atomic<bool> evaluation_awaited{false};  // the trainer waits for it before it continues
 
   std::stop_source stop_trainer;

@@ -108,7 +108,8 @@ constexpr JobMetric kBound{"freshet_staleness_bound_versions",
 constexpr JobMetric kVersion{"freshet_committed_version",
                              "Policy version that the datastore has committed."};
 constexpr JobMetric kLastStep{"freshet_last_step_timestamp_seconds",
-                              "Unix time at which the last committed step was seen; 0 before."};
+                              "Unix time at which the newest committed step was seen; 0 before the "
+                              "first one and after the job's last one."};
 constexpr JobMetric kBlocking{"freshet_job_blocking_edge",
                               "1 for the edge on which a stalled job blocks, 0 for the others."};
 constexpr JobMetric kStalledSeconds{"freshet_job_stalled_seconds",

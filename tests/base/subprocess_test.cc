@@ -54,10 +54,12 @@ TEST(SubprocessTest, GetsVariablesBesidesThoseOfThisProcess) {
 TEST(SubprocessTest, KillingItEndsWhatItHasStarted) {
   const TestDirectory dir;
   ASSERT_EQ(::mkfifo(dir.File("fifo").c_str(), 0600), 0);
-  // Both open the fifo's end for writing; reading it ends when both are gone.
-  auto process = Shell(StrCat("exec > ", dir.File("fifo"), "; sleep 1000 & sleep 1000"));
+  // Both have the fifo's end for writing; reading it ends when both are gone.
+  auto process = Shell(StrCat("exec > ", dir.File("fifo"), "; sleep 1000 & echo; wait"));
   ASSERT_TRUE(process.ok());
   const UniqueFd reader(::open(dir.File("fifo").c_str(), O_RDONLY));
+  char newline = 0;
+  ASSERT_EQ(::read(reader.get(), &newline, 1), 1) << "the other one runs";
   EXPECT_FALSE((*process)->WaitFor(absl::ZeroDuration()));
   (*process)->Kill();
   EXPECT_EQ(Message((*process)->Ending()), "was ended by signal 9");

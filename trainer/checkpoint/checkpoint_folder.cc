@@ -26,8 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kSetAside[] = "replaced-";
-// Checkpoints whose contents are verified at a start; the older ones are not tried.
-constexpr size_t kMostVerified = 16;
+constexpr size_t kMostVerified = 4;  // by FindAllCheckpoints
 
 // A directory PREFIX step-N [.epoch-E] SUFFIX of the folder.
 struct Entry {
@@ -299,7 +298,10 @@ absl::StatusOr<FoundCheckpoints> FindAllCheckpoints(const std::string& root,
   }
   SortNewestFirst(listed);
   for (const ListedCheckpoint& checkpoint : listed) {
-    if (all.complete.size() == kMostVerified) break;
+    if (all.complete.size() == kMostVerified) {
+      all.older.push_back(checkpoint.path);
+      continue;
+    }
     absl::StatusOr<FoundCheckpoint> found = OpenCheckpoint(checkpoint.path);
     if (absl::IsFailedPrecondition(found.status())) return found.status();
     if (found.ok()) {

@@ -63,14 +63,16 @@ absl::StatusOr<std::string> WriteCheckpoint(const std::string& root, CheckpointC
                                             DirectoryOps& ops = DirectoryOps::Default());
 
 struct FoundCheckpoints {
-  std::vector<FoundCheckpoint> complete;  // newest first, by (lineage, version, writer epoch)
-  std::vector<std::string> damaged;       // paths
+  // Verified; the newest 4, newest first, by (lineage, version, writer epoch).
+  std::vector<FoundCheckpoint> complete;
+  std::vector<std::string> older;    // paths of the others in that order, see OpenCheckpoint
+  std::vector<std::string> damaged;  // paths
 };
 
-// Verifies the newest 16 checkpoints of `job` under `root`. Damaged, unreadable and vanished ones
-// are left out of `complete`, with a warning. Changes nothing. A `damaged` one may be intact later,
-// because another trainer may have renamed it temporarily. FAILED_PRECONDITION: one belongs to
-// another job or has another format; the message names it.
+// Finds the checkpoints of `job` under `root`. Damaged, unreadable and vanished ones are left out
+// of `complete`, with a warning. Changes nothing. A `damaged` one may be intact later, because
+// another trainer may have renamed it temporarily. FAILED_PRECONDITION: one belongs to another job
+// or has another format; the message names it.
 absl::StatusOr<FoundCheckpoints> FindAllCheckpoints(const std::string& root,
                                                     const std::string& job);
 

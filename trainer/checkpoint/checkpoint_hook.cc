@@ -15,6 +15,7 @@ namespace {
 
 constexpr absl::Duration kSlice = absl::Seconds(1);
 constexpr absl::Duration kMostPause = absl::Minutes(5);
+constexpr char kStopped[] = "the work on the job has ended";
 
 absl::Status Aborted(const char* why) { return StatusOf(absl::StatusCode::kAborted, why); }
 
@@ -26,9 +27,9 @@ CheckpointHook::CheckpointHook(CheckpointHookOptions options, OnEnd on_end)
 }
 
 CheckpointHook::~CheckpointHook() {
+  thread_.request_stop();
   {
     const MutexLock lock(mu_);
-    thread_.request_stop();
     changed_.NotifyAll();
   }
   thread_.join();
@@ -95,9 +96,15 @@ void CheckpointHook::Serve(std::stop_token stop) {
         changed_.WaitFor(mu_, std::min(kSlice, next - absl::Now()));
       }
     }
-    if (stop.stop_requested() && !status.ok()) status = Aborted("the trainer stops");
+    if (stop.stop_requested() && !status.ok()) status = Aborted(kStopped);
     on_end_(*checkpoint, status);
   }
+  std::optional<HookedCheckpoint> dropped;
+  {
+    const MutexLock lock(mu_);
+    dropped = std::exchange(waiting_, std::nullopt);
+  }
+  if (dropped.has_value()) on_end_(*dropped, Aborted(kStopped));
 }
 
 absl::Status CheckpointHook::Run(const HookedCheckpoint& checkpoint, std::stop_token stop) const {

@@ -29,8 +29,8 @@ struct HookedCheckpoint {
   std::string path;
 };
 
-// Runs the operator's program for durable checkpoints, such as one that uploads them, one at a
-// time on a thread of its own:
+// Runs the operator's program for durable checkpoints, such as one that uploads them, on a thread
+// of its own and one at a time (a killed trainer may leave one behind):
 //   PROGRAM DIRECTORY
 // with FRESHET_JOB, FRESHET_LINEAGE and FRESHET_VERSION in its environment. It may be run again for
 // the same checkpoint. Its output goes to this process's standard error. Thread-safe.

@@ -5,23 +5,24 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "base/policy_version.h"
 
 namespace freshet {
 
 // Result of an evaluation of the job's first set.
 struct CheckpointScore {
-  // That was evaluated: the version for which the evaluation was due, or the next few if the
-  // engines had gone on.
-  PolicyVersion policy;
-  int64_t due = 0;  // version
+  PolicyVersion policy;    // that was evaluated
+  int64_t checkpoint = 0;  // the newest version up to there that has a checkpoint
   std::string eval_name;
   double accuracy = 0;  // finite
 };
 
-// Writes evaluation.json of the checkpoint of version `due` in ROOT (checkpoint_folder.h). Returns
-// false if there is no such checkpoint, or the evaluated version is not of its history.
-bool RecordScore(const std::string& root, const CheckpointScore& score);
+// Writes evaluation.json of the checkpoint of version `score.checkpoint` in ROOT
+// (checkpoint_folder.h), unless it has the score of a version that is nearer to it. Returns:
+//   NOT_FOUND: there is no such checkpoint, or the evaluated version is not of its history.
+//   Errors of WriteFileAtomically, and UNAVAILABLE: its manifest cannot be read.
+absl::Status RecordScore(const std::string& root, const CheckpointScore& score);
 
 // The accuracy in evaluation.json of a checkpoint directory; nothing if the file is missing or
 // malformed.

@@ -283,7 +283,11 @@ void TrainerLoop::RecordScores() {
   if (!options_.scores) return;
   for (CheckpointScore& score : options_.scores()) scores_.push_back(std::move(score));
   std::erase_if(scores_, [this](const CheckpointScore& score) {
-    return RecordScore(options_.checkpoint_root, score) || score.due < checkpointed_;
+    const absl::Status recorded = RecordScore(options_.checkpoint_root, score);
+    if (recorded.ok()) return true;
+    if (absl::IsNotFound(recorded)) return score.checkpoint < checkpointed_;
+    FRESHET_LOG(Warning) << "event=score_not_written error=" << LogQuoted(Message(recorded));
+    return false;
   });
 }
 

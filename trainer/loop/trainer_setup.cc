@@ -100,10 +100,14 @@ std::optional<CheckpointScore> ScoreOf(const EvalMetrics& metrics, const job::v1
     return std::nullopt;
   }
   const int64_t version = metrics.policy_version;
-  const int64_t every = std::max<int64_t>(spec.eval().every_steps(), 1);
+  const int64_t every = spec.checkpoint().every_steps();
   CheckpointScore score;
   score.policy = {metrics.lineage, version};
-  score.due = version == spec.trainer().steps() ? version : version - version % every;
+  if (version == spec.trainer().steps()) {
+    score.checkpoint = version;
+  } else if (every > 0) {
+    score.checkpoint = version - version % every;
+  }
   score.eval_name = metrics.eval_name;
   score.accuracy = metrics.eval_accuracy;
   return score;

@@ -6,9 +6,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -69,7 +71,12 @@ absl::Status CheckRankFlags(const RankFlags& flags) {
 
 // INVALID_ARGUMENT naming the flag.
 absl::Status CheckHook(const std::string& program) {
-  if (program.empty() || ::access(program.c_str(), X_OK) == 0) return absl::OkStatus();
+  std::error_code error;
+  if (program.empty()) return absl::OkStatus();
+  if (std::filesystem::is_directory(program, error)) {
+    return InvalidArgument("--checkpoint-hook: ", program, " is a directory");
+  }
+  if (::access(program.c_str(), X_OK) == 0) return absl::OkStatus();
   return InvalidArgument("--checkpoint-hook: ", program,
                          " cannot be executed: ", std::strerror(errno));
 }

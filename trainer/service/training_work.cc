@@ -176,22 +176,34 @@ std::string TrainingWork::CheckpointFolder() const {
 absl::Status TrainingWork::TrainFromNewest(std::stop_token stop) {
   FRESHET_ASSIGN_OR_RETURN(const FoundCheckpoints found,
                            FindAllCheckpoints(CheckpointFolder(), assign_.job_id()));
-  const std::vector<FoundCheckpoint>& checkpoints = found.complete;
+  const size_t verified = found.complete.size();
+  const size_t all = verified + found.older.size();
   std::vector<std::string> passed_over;
   CheckpointTry::Stage unused = CheckpointTry::Stage::kLoading;
-  if (checkpoints.empty()) return TrainFrom(nullptr, passed_over, found.damaged, stop, unused);
+  if (all == 0) return TrainFrom(nullptr, passed_over, found.damaged, stop, unused);
   absl::Status first_failure;
-  for (size_t i = 0; i < checkpoints.size(); ++i) {
+  for (size_t i = 0; i < all; ++i) {
+    const std::string& path = i < verified ? found.complete[i].path : found.older[i - verified];
+    const absl::StatusOr<FoundCheckpoint> checkpoint =
+        i < verified ? found.complete[i] : OpenCheckpoint(path);
+    if (absl::IsUnavailable(checkpoint.status())) {
+      FRESHET_LOG(Warning) << "event=checkpoint_skipped reason="
+                           << LogQuoted(Message(checkpoint.status()));
+      first_failure.Update(checkpoint.status());
+      continue;
+    }
     CheckpointTry tried;
-    tried.older = static_cast<int64_t>(checkpoints.size() - i) - 1;
-    tried.status = TrainFrom(&checkpoints[i], passed_over, found.damaged, stop, tried.stage);
+    tried.older = static_cast<int64_t>(all - i) - 1;
+    tried.status = checkpoint.ok()
+                       ? TrainFrom(&*checkpoint, passed_over, found.damaged, stop, tried.stage)
+                       : checkpoint.status();
     const CheckpointDecision decision = DecideCheckpoint(tried);
     if (decision.reason.empty()) return tried.status;
-    FRESHET_LOG(Warning) << "event=checkpoint_passed_over path=" << checkpoints[i].path
+    FRESHET_LOG(Warning) << "event=checkpoint_passed_over path=" << path
                          << " reason=" << LogQuoted(decision.reason);
     first_failure.Update(tried.status);
     if (!decision.try_older) break;
-    passed_over.push_back(checkpoints[i].path);
+    passed_over.push_back(path);
   }
   return first_failure;
 }

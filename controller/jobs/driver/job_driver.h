@@ -114,6 +114,7 @@ class JobDriver {
   absl::Status Watch(JobRecord& record, const WorkersReport& report, absl::Time now);
   JobDemand MeasureDemandOf(const JobRecord& record, const WorkersReport& report,
                             const JobGauges& gauges, absl::Time now) const;
+  bool AllSteps() const;  // whether the last step is committed
   JobGauges Measure(const JobRecord& record, const Blockage& blockage, absl::Duration stalled_for,
                     absl::Time now);
   // Ends the job. Returns true once that is stored.

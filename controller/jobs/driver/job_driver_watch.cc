@@ -202,6 +202,10 @@ std::string JobDriver::FindFailure(const WorkersReport& report) {
   return failure.empty() ? failure : failure + LastDeath(*store_);
 }
 
+bool JobDriver::AllSteps() const {
+  return stats_.has_value() && stats_->committed_version >= spec_.trainer().steps();
+}
+
 JobGauges JobDriver::Measure(const JobRecord& record, const Blockage& blockage,
                              absl::Duration stalled_for, absl::Time now) {
   JobGauges gauges;
@@ -209,7 +213,7 @@ JobGauges JobDriver::Measure(const JobRecord& record, const Blockage& blockage,
   gauges.name = spec_.name();
   gauges.state = record.state();
   gauges.staleness_bound = spec_.staleness().max();
-  gauges.last_step = last_step_;
+  if (!AllSteps()) gauges.last_step = last_step_;
   gauges.evaluations.assign(record.evaluations().begin(), record.evaluations().end());
   if (blockage.stalled) {
     gauges.blocking_edge = blockage.edge;
@@ -267,6 +271,7 @@ absl::Status JobDriver::Watch(JobRecord& record, const WorkersReport& report, ab
   health.needs_env = NeedsEnvWorkers(spec_);
   health.paused = record.state() == JOB_STATE_PAUSED;
   health.trainer_starts = report.trainers > 0 && !report.trainer_running && !report.trainer_done;
+  health.all_steps = AllSteps();
   health.trainer_done = record.trainer_done();
   health.pool = record.pool();
   health.engine = EngineOf(spec_);

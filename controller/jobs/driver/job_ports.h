@@ -73,7 +73,8 @@ struct JobGauges {
   std::string blocking_edge;  // while stalled, else ""
   absl::Duration stalled_for;
   int64_t evaluations_skipped = 0;
-  absl::Time last_step;                          // infinite past before the first step
+  // Infinite past before the first step and after the last one.
+  absl::Time last_step = absl::InfinitePast();
   std::vector<job::v1::Evaluation> evaluations;  // the newest of each set
   // Bounds of the store.
   int64_t group_size = 1;

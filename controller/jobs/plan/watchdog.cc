@@ -48,6 +48,11 @@ Blockage Name(const JobHealth& health, absl::Duration patience) {
     if (EnvironmentSilent(health, patience)) text += StrCat("; ", health.env_waits);
     return Because("evaluation", std::move(text));
   }
+  if (health.all_steps) {
+    return Because("trainer", StrCat("all steps are done; ", health.trainer_waits.empty()
+                                                                 ? "the trainer saves them"
+                                                                 : health.trainer_waits));
+  }
   const std::string edge = health.explanation.has_value() ? health.explanation->edge : "";
   const std::string rollout_error = ErrorOf(health, cluster::v1::ROLE_ROLLOUT);
   const std::string reward_error = ErrorOf(health, cluster::v1::ROLE_REWARD);

@@ -42,7 +42,8 @@ struct JobHealth : WorkersHealth {
   bool needs_env = false;
   bool paused = false;          // by the user
   bool trainer_starts = false;  // it loads the model, warms up or redoes steps
-  bool trainer_done = false;    // all steps are done; an evaluation may be running
+  bool all_steps = false;       // are committed; the trainer may still save them
+  bool trainer_done = false;    // all steps are saved; an evaluation may be running
   std::string pool;
   std::string engine = "native";
   std::string store_error;  // error of the last call to the store, "" if it succeeded

@@ -5,7 +5,7 @@
 {{- get (dict "controller" 7070 "rollout" 7071 "reward" 7072 "env" 7073 "trainer" 7074) . -}}
 {{- end -}}
 
-{{/* Arguments of every program: dict root, role, cfg. */}}
+{{/* Arguments of every program: dict root, role, cfg, optional: component. */}}
 {{- define "freshet.commonArgs" -}}
 {{- $root := .root -}}
 - --name=$(POD_NAME)
@@ -25,7 +25,7 @@
 {{- if ne .role "controller" }}
 - --controller={{ include "freshet.fullname" $root }}-controller.{{ include "freshet.namespace" $root }}.svc:7070
 {{- end }}
-{{- if ne .role "env" }}
+{{- if and (ne .role "env") (ne (default "" .component) "trainer-rank") }}
 {{- include "freshet.redisArgs" . }}
 {{- end }}
 {{- end -}}
@@ -181,7 +181,7 @@ role), pool, volumes, mounts, env, ports, annotations, initContainers.
 {{- $gpus := int (default dict $cfg.gpu).count -}}
 {{- $base := $root.Values.image.control -}}
 {{- if $compute }}{{ $base = ternary $root.Values.image.computeCuda $root.Values.image.compute (gt $gpus 0) }}{{ end -}}
-{{- $redis := ne $role "env" -}}
+{{- $redis := and (ne $role "env") (ne $component "trainer-rank") -}}
 {{- $redisTls := and $redis (not $root.Values.redis.enabled) (include "freshet.redisTls" $root) $root.Values.redis.external.tls.existingSecret -}}
 {{- $api := and (eq $role "controller") $cfg.kubernetesScaler -}}
 metadata:

@@ -1,5 +1,8 @@
 #include "trainer/checkpoint/checkpoint_retention.h"
 
+#include <initializer_list>
+#include <vector>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

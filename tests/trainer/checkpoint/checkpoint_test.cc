@@ -791,8 +791,9 @@ TEST_F(CheckpointTest, ADamagedReferenceStays) {
 TEST_F(CheckpointTest, PruneKeepsTheBestScores) {
   for (const int64_t step : {2, 4, 6, 8}) ASSERT_TRUE(Write(Contents(step)).ok());
   for (const auto& [step, accuracy] : {std::pair{2, 0.5}, {4, 0.75}, {6, 0.25}, {8, 0.5}}) {
-    EXPECT_TRUE(RecordScore(root(), {{0, step + 1}, step, "heldout", accuracy}));
-    EXPECT_EQ(ReadScore(Step(step)), accuracy);
+    EXPECT_TRUE(RecordScore(root(), {{0, step + 1}, step, "heldout", accuracy}).ok());
+    EXPECT_TRUE(RecordScore(root(), {{0, step + 2}, step, "heldout", 0.9}).ok());
+    EXPECT_EQ(ReadScore(Step(step)), accuracy) << "of the nearer version";
   }
   EXPECT_TRUE(OpenCheckpoint(Step(4)).ok());
   ASSERT_TRUE(PruneCheckpoints(root(), 1, 8, {.last = 1, .best = 1}).ok());
@@ -801,10 +802,12 @@ TEST_F(CheckpointTest, PruneKeepsTheBestScores) {
 
 TEST_F(CheckpointTest, OnlyCheckpointsOfTheEvaluatedHistoryGetAScore) {
   ASSERT_TRUE(Write(Contents(2, /*lineage=*/3)).ok());
-  EXPECT_FALSE(RecordScore(root(), {{2, 2}, 2, "heldout", 0.5})) << "of the one it replaced";
-  EXPECT_FALSE(RecordScore(root(), {{3, 4}, 4, "heldout", 0.5})) << "not written yet";
+  EXPECT_TRUE(absl::IsNotFound(RecordScore(root(), {{2, 2}, 2, "heldout", 0.5})))
+      << "of the one it replaced";
+  EXPECT_TRUE(absl::IsNotFound(RecordScore(root(), {{3, 4}, 4, "heldout", 0.5})))
+      << "not written yet";
   EXPECT_FALSE(ReadScore(Step(2)).has_value());
-  EXPECT_TRUE(RecordScore(root(), {{4, 3}, 2, "heldout", 0.5}));
+  EXPECT_TRUE(RecordScore(root(), {{4, 3}, 2, "heldout", 0.5}).ok());
   for (const char* text : {"", "[]", "{\"eval_accuracy\": \"x\"}", "{\"eval_accuracy\": 1e999}"}) {
     ASSERT_TRUE(WriteFileAtomically(Step(2) + "/evaluation.json", text).ok());
     EXPECT_FALSE(ReadScore(Step(2)).has_value()) << text;
@@ -812,11 +815,12 @@ TEST_F(CheckpointTest, OnlyCheckpointsOfTheEvaluatedHistoryGetAScore) {
 }
 
 TEST_F(CheckpointTest, OnlyTheNewestAreVerified) {
-  for (int64_t step = 1; step <= 20; ++step) ASSERT_TRUE(Write(Contents(step)).ok());
+  for (int64_t step = 1; step <= 6; ++step) ASSERT_TRUE(Write(Contents(step)).ok());
   const auto found = FindAllCheckpoints(root(), "job");
   ASSERT_TRUE(found.ok()) << found.status();
-  EXPECT_EQ(found->complete.size(), 16U);
-  EXPECT_EQ(found->complete.front().state.policy.version, 20);
+  EXPECT_EQ(found->complete.size(), 4U);
+  EXPECT_EQ(found->complete.front().state.policy.version, 6);
+  EXPECT_THAT(found->older, ElementsAre(Step(2), Step(1)));
 }
 
 // A manifest that exists but cannot be read may become readable again.

@@ -1,5 +1,8 @@
 #include "trainer/loop/trainer_setup.h"
 
+#include <limits>
+#include <set>
+#include <utility>
 #include <variant>
 
 #include "gmock/gmock.h"
@@ -65,6 +68,31 @@ TEST(TrainerSetup, ConversationsHaveAPromptOfTheirOwn) {
   EXPECT_FALSE(MakeLearnerOptions(job, {}, LossSpec{}).whole_responses);
   job.mutable_environment()->set_observations("messages");
   EXPECT_TRUE(MakeLearnerOptions(job, {}, LossSpec{}).whole_responses);
+}
+
+TEST(TrainerSetup, AScoreIsOfTheNewestCheckpointUpToTheEvaluatedVersion) {
+  job::v1::JobSpec job = Job();
+  job.mutable_trainer()->set_steps(45);
+  job.mutable_eval()->set_name("heldout");
+  job.mutable_eval()->set_every_steps(5);
+  EvalMetrics metrics;
+  metrics.eval_name = "heldout";
+  metrics.eval_accuracy = 0.5;
+  metrics.lineage = 2;
+  for (const auto& [version, checkpoint] :
+       {std::pair{0, 0}, {10, 10}, {13, 10}, {44, 40}, {45, 45}}) {
+    metrics.policy_version = version;
+    const auto score = ScoreOf(metrics, job);
+    ASSERT_TRUE(score.has_value());
+    EXPECT_EQ(score->checkpoint, checkpoint);
+    EXPECT_EQ(score->policy, (PolicyVersion{2, version}));
+    EXPECT_EQ(score->accuracy, 0.5);
+  }
+  metrics.eval_accuracy = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_FALSE(ScoreOf(metrics, job).has_value());
+  metrics.eval_accuracy = 0.5;
+  metrics.eval_name = "other";
+  EXPECT_FALSE(ScoreOf(metrics, job).has_value());
 }
 
 TEST(TrainerSetup, TheLoopKeepsTheReferenceCheckpoint) {

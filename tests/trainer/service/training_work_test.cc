@@ -15,6 +15,7 @@
 #include "runlog/step_metrics.h"
 #include "tests/datastore/failing_event_log.h"
 #include "tests/trainer/loop/trainer_loop_fixture.h"
+#include "trainer/checkpoint/checkpoint_score.h"
 
 namespace freshet {
 namespace {
@@ -384,9 +385,13 @@ TEST_F(TrainingWorkTest, ACheckpointAheadOfARestoredStoreIsPassedOver) {
   Produce(8);
   CommitAsAnother({"weights of step 1", "weights of step 2"});
   Save({0, 1}, DigestOf({0, 1}));
-  Save({0, 3}, "of what the store has forgotten");
+  // More than FindAllCheckpoints verifies.
+  for (int64_t version = 3; version <= 7; ++version) {
+    Save({0, version}, "of what the store has forgotten");
+  }
   RunWell();
-  EXPECT_THAT(learners_.loaded, ElementsAre("step-3", "step-1"));
+  EXPECT_THAT(learners_.loaded,
+              ElementsAre("step-7", "step-6", "step-5", "step-4", "step-3", "step-1"));
 }
 
 TEST_F(TrainingWorkTest, ACheckpointOfOtherSamplesIsPassedOver) {

@@ -155,6 +155,12 @@ INSTANTIATE_TEST_SUITE_P(
              "rollout", "0 rollouts ready"},
         Case{"DatastoreAway", [](JobHealth& h) { h.store_error = "cannot connect"; }, "datastore",
              "cannot connect"},
+        Case{"LastCheckpoint",
+             [](JobHealth& h) {
+               h.all_steps = true;
+               h.trainer_waits = "the checkpoint hook: version 20";
+             },
+             "trainer", "all steps are done; the checkpoint hook: version 20"},
         Case{"LastEvaluation", [](JobHealth& h) { h.trainer_done = true; }, "evaluation",
              "last evaluation"},
         Case{"NothingKnownYet", [](JobHealth& h) { h.explanation.reset(); }, "trainer",
