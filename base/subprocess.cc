@@ -11,11 +11,14 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "base/str_cat.h"
 
 namespace freshet {
 namespace {
 
+// How often a process is asked whether it has ended. Some sandboxes lack pidfd_open, which would
+// make that unnecessary.
 constexpr absl::Duration kPoll = absl::Milliseconds(10);
 
 template <typename... Args>

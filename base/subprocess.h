@@ -32,12 +32,12 @@ class Subprocess {
   Subprocess(const Subprocess&) = delete;
   Subprocess& operator=(const Subprocess&) = delete;
 
-  // Kills it and what it has started. Ending() then returns soon.
+  // Kills it and its process group. Ending() then returns soon.
   void Kill();
   // Waits until it has ended or `timeout` has passed. Returns whether it has ended.
   bool WaitFor(absl::Duration timeout);
   // Waits until it has ended. OK if its exit code is 0; else UNAVAILABLE, "has ended with exit code
-  // 1" or "was ended by signal 9". What it has started is killed.
+  // 1" or "was ended by signal 9". The rest of its process group is killed.
   absl::Status Ending();
 
  private:

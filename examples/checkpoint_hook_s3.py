@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Uploads a checkpoint to s3://$FRESHET_S3_BUCKET/JOB/lineage-L/step-N: a hook for freshet-trainer.
 
-Needs boto3, which reads the credentials (AWS_ACCESS_KEY_ID and others). AWS_ENDPOINT_URL names other storage than
-Amazon's. manifest.json, which lists the other files, is uploaded last: where it exists, the checkpoint is complete.
+Needs boto3, which reads the credentials (AWS_ACCESS_KEY_ID and others) of a user who may put and delete objects.
+AWS_ENDPOINT_URL names other storage than Amazon's. manifest.json, which lists the other files, is uploaded last: where it exists, the checkpoint is complete.
 """
 import json
 import os

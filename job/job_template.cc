@@ -90,7 +90,7 @@ weight_sync: {transport: auto, every_steps: 1, kv: keep}
 checkpoint:
   every_steps: 20
   keep_last: 2
-  # keep_every: 0                   # and every so many steps
+  # keep_every: 0                   # and versions that are multiples of it; 0: none
   # keep_best: 0                    # and the best of the first evaluation set
   # dtype: fp32                     # fp32 | bf16
 

@@ -90,7 +90,7 @@ SetupView DescribeSetup(const JobSetup& setup, const std::string& run_dir, int64
   view.checkpoints =
       StrCat("every ", checkpoint.every_steps(), " steps, ", checkpoint.keep_last(), " kept");
   if (checkpoint.keep_every() > 0) {
-    view.checkpoints += StrCat(", one of every ", checkpoint.keep_every(), " steps");
+    view.checkpoints += StrCat(", multiples of ", checkpoint.keep_every(), " kept");
   }
   if (checkpoint.keep_best() > 0) view.checkpoints += StrCat(", ", checkpoint.keep_best(), " best");
   view.run_dir = run_dir;

@@ -191,7 +191,7 @@ class Writer {
 
   // Renames a checkpoint to a name that only this writer uses, so that it cannot be exchanged for
   // another one. Returns "" if it is gone, if that name is taken, or if it is from a newer writer
-  // or unreadable: then it is moved back, or keeps the new name if its former one is taken.
+  // or uncandidates: then it is moved back, or keeps the new name if its former one is taken.
   absl::StatusOr<std::string> Claim(const Entry& entry) {
     if (entry.epoch > epoch_) return std::string();
     const std::string mine = Path(OwnName(entry.step, epoch_));
@@ -375,7 +375,7 @@ absl::Status PruneCheckpoints(const std::string& root, int64_t writer_epoch, int
                               const CheckpointRetention& rule, DirectoryOps& ops) {
   Writer writer(root, writer_epoch, ops);
   std::vector<HeldCheckpoint> held;
-  std::vector<Entry> readable;
+  std::vector<Entry> candidates;
   std::set<std::string> damaged;
   for (Entry& entry : Entries(root)) {
     if (entry.step > newest) continue;
@@ -387,11 +387,12 @@ absl::Status PruneCheckpoints(const std::string& root, int64_t writer_epoch, int
     } else if (held.empty() || held.back().version != entry.step) {
       held.push_back({entry.step, ReadScore(entry.path)});
     }
-    readable.push_back(std::move(entry));
+    candidates.push_back(std::move(entry));
   }
   const std::set<int64_t> keep = VersionsToKeep(held, rule);
-  // In this order, because Claim needs the name with the epoch of this writer.
-  for (const Entry& entry : readable) {
+  // Those with an epoch in the name come first: Claim renames the others to the name with this
+  // writer's epoch, which must be free.
+  for (const Entry& entry : candidates) {
     const std::set<int64_t>& kept = damaged.contains(entry.path) ? rule.pinned : keep;
     if (!kept.contains(entry.step)) FRESHET_RETURN_IF_ERROR(writer.Remove(entry));
   }

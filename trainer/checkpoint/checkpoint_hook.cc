@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "base/backoff.h"
 #include "base/log.h"
 #include "base/status_macros.h"

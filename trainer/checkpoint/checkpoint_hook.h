@@ -41,7 +41,7 @@ class CheckpointHook {
   using OnEnd = std::function<void(const HookedCheckpoint&, const absl::Status&)>;
 
   CheckpointHook(CheckpointHookOptions options, OnEnd on_end);
-  // Kills the program.
+  // Kills the program. Checkpoints that it has not finished end ABORTED.
   ~CheckpointHook();
 
   // The next checkpoint to run it for. Replaces one that waits.

@@ -136,6 +136,9 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, StoreWrap
   hook.time_limit = absl::Seconds(hook_timeout);
   absl::Status usable = CheckRankFlags(ranks);
   if (usable.ok()) usable = CheckHook(hook.program);
+  if (usable.ok() && ranks.rank > 0 && !hook.program.empty()) {
+    usable = InvalidArgument("--checkpoint-hook: only --rank 0 writes checkpoints; remove it");
+  }
   if (usable.ok() && joined != nullptr) usable = learners.UseRanks(joined);
   if (!usable.ok()) {
     std::fprintf(stderr, "freshet-trainer: %s\n", Message(usable).c_str());

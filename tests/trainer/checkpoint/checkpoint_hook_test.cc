@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "base/file.h"
+#include "base/mutex.h"
 #include "base/str_cat.h"
 #include "base/unique_fd.h"
 #include "gmock/gmock.h"
@@ -47,7 +49,9 @@ class CheckpointHookTest : public testing::Test {
   }
   // Waits until scripts have written `text` to the file.
   void Await(const std::string& name, const std::string& text) {
-    while (Text(name) != text) std::this_thread::yield();
+    const absl::Time end = absl::Now() + absl::Minutes(2);
+    while (Text(name) != text && absl::Now() < end) std::this_thread::yield();
+    ASSERT_EQ(Text(name), text);
   }
   // Ends the script that reads from the fifo "go"; waits until one does.
   void GoOn() {
