@@ -61,12 +61,12 @@ TEST_F(SmokeTest, TheRunFolderIsComplete) {
   }
   for (const char* name :
        {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
-        "optimizer.safetensors", "trainer_state.json", "manifest.json"}) {
+        "optimizer.safetensors", "trainer_state.json", "manifest.json", "evaluation.json"}) {
     EXPECT_THAT(names, Contains(name));
   }
   const Json manifest = Json::parse(folder_.Read("run/checkpoints/step-6/manifest.json"));
   EXPECT_EQ(manifest["lineage"], 0);
-  EXPECT_EQ(manifest["files"].size(), names.size() - 1) << "all but the manifest itself";
+  EXPECT_EQ(manifest["files"].size(), names.size() - 2) << "all but the manifest and the score";
   for (const Json& file : manifest["files"]) {
     const std::string path = "run/checkpoints/step-6/" + file["name"].get<std::string>();
     EXPECT_EQ(file["bytes"], std::filesystem::file_size(Path(path))) << path;
