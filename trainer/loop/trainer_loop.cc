@@ -14,6 +14,7 @@ namespace {
 
 std::vector<int64_t> Ordinals(const std::vector<TrainGroup>& groups) {
   std::vector<int64_t> ordinals;
+  ordinals.reserve(groups.size());
   for (const TrainGroup& group : groups) ordinals.push_back(group.ordinal);
   return ordinals;
 }
