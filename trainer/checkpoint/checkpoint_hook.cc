@@ -14,6 +14,7 @@
 namespace freshet {
 namespace {
 
+// A stop that comes just before a wait is noticed after it.
 constexpr absl::Duration kSlice = absl::Seconds(1);
 constexpr absl::Duration kMostPause = absl::Minutes(5);
 constexpr char kStopped[] = "the work on the job has ended";

@@ -36,7 +36,8 @@ struct HookedCheckpoint {
 // the same checkpoint. Its output goes to this process's standard error. Thread-safe.
 class CheckpointHook {
  public:
-  // OK: exit code 0. ABORTED: not run, because a newer checkpoint came or the hook was stopped.
+  // OK: exit code 0. ABORTED: a newer checkpoint came before it was run, or the hook was stopped
+  // before it had ended.
   // UNAVAILABLE: all tries failed. Called on the hook's thread, or in Offer.
   using OnEnd = std::function<void(const HookedCheckpoint&, const absl::Status&)>;
 
