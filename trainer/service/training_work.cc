@@ -1,6 +1,7 @@
 #include "trainer/service/training_work.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -130,8 +131,10 @@ absl::Status TrainingWork::Train(std::stop_token stop) {
   hook_ = MakeHook();
   const absl::Status status = TrainFromNewest(stop);
   SendLastRows(stop);
+  if (hook_ == nullptr) return status;
   if (status.ok()) AwaitHook(stop);
-  hook_ = nullptr;  // a program that still runs is killed
+  hook_ = nullptr;     // a program that still runs is killed
+  SendLastRows(stop);  // the hook's notices
   return status;
 }
 
@@ -144,13 +147,12 @@ std::shared_ptr<CheckpointHook> TrainingWork::MakeHook() {
 }
 
 void TrainingWork::AwaitHook(std::stop_token stop) {
-  if (hook_ == nullptr) return;
   while (!stop.stop_requested() && !hook_->AwaitIdle(kHookWaitSlice)) {
     SetPhase(AssignmentStatus::STATE_RUNNING, hook_->Doing());
   }
 }
 
-void TrainingWork::OnHookEnd(const HookedCheckpoint& checkpoint, const absl::Status& status) const {
+void TrainingWork::OnHookEnd(const HookedCheckpoint& checkpoint, const absl::Status& status) {
   if (context_.listener != nullptr) {
     context_.listener->OnCheckpointHook(checkpoint.job, status);
   }
@@ -158,15 +160,12 @@ void TrainingWork::OnHookEnd(const HookedCheckpoint& checkpoint, const absl::Sta
     FRESHET_LOG(Info) << "event=checkpoint_hook_done version=" << checkpoint.policy.version;
   }
   if (status.ok() || absl::IsAborted(status)) return;
-  const NewEvent notice = NoticeEvent(
+  NewEvent notice = NoticeEvent(
       StrCat("checkpoint_hook_failed/", checkpoint.policy.lineage, "/", checkpoint.policy.version),
       "checkpoint_hook_failed",
       StrCat("checkpoint of step ", checkpoint.policy.version, ": ", Message(status)));
-  const absl::Status sent =
-      context_.events->Append(notice.stream, notice.key, notice.value).status();
-  if (!sent.ok()) {
-    FRESHET_LOG(Warning) << "event=notice_lost error=" << LogQuoted(Message(sent));
-  }
+  MutexLock lock(mu_);
+  hook_notices_.push_back({std::move(notice), false});
 }
 
 std::string TrainingWork::CheckpointFolder() const {
@@ -343,6 +342,11 @@ absl::Status TrainingWork::OnStep(const FinishedStep& report, const WeightSnapsh
 
 // Failing to send rows does not stop training.
 void TrainingWork::SendRows(std::vector<OutboxRow> rows) {
+  {
+    MutexLock lock(mu_);
+    std::move(hook_notices_.begin(), hook_notices_.end(), std::back_inserter(rows));
+    hook_notices_.clear();
+  }
   const absl::Status sent = rows_->Send(std::move(rows));
   if (!sent.ok()) {
     FRESHET_LOG(Warning) << "event=rows_wait rows=" << rows_->waiting()
@@ -363,8 +367,14 @@ void TrainingWork::OnCheckpoint(const absl::Status& status) {
   }
 }
 
-void TrainingWork::OnRest() {
-  if (rows_->waiting() > 0) SendRows({});
+void TrainingWork::OnRest() { SendWaitingRows(); }
+
+void TrainingWork::SendWaitingRows() {
+  {
+    MutexLock lock(mu_);
+    if (rows_->waiting() == 0 && hook_notices_.empty()) return;
+  }
+  SendRows({});
 }
 
 void TrainingWork::SendLastRows(std::stop_token stop) {
@@ -388,7 +398,7 @@ void TrainingWork::OnStalled(const std::string& reason, absl::Duration waited) {
   FRESHET_LOG(Warning) << "event=waiting job=" << assign_.job_id()
                        << " seconds=" << static_cast<int64_t>(absl::ToDoubleSeconds(waited))
                        << " reason=" << LogQuoted(reason);
-  if (rows_->waiting() > 0) SendRows({});
+  SendWaitingRows();
   MutexLock lock(mu_);
   waits_for_ = reason;
 }

@@ -122,8 +122,10 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   std::shared_ptr<CheckpointHook> MakeHook();
   // Waits until the hook has ended, or for `stop`.
   void AwaitHook(std::stop_token stop);
-  void OnHookEnd(const HookedCheckpoint& checkpoint, const absl::Status& status) const;
+  void OnHookEnd(const HookedCheckpoint& checkpoint, const absl::Status& status);
+  // Sends the rows that wait, these, and the hook's notices.
   void SendRows(std::vector<OutboxRow> rows);
+  void SendWaitingRows();
   // Waits a bounded time for the datastore.
   void SendLastRows(std::stop_token stop);
   NewEvent MetricsEvent(const std::string& key, const std::string& metrics_json) const;
@@ -161,6 +163,7 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
       cluster::v1::AssignmentStatus::STATE_STARTING;
   std::string waits_for_ ABSL_GUARDED_BY(mu_);
   PolicyVersion policy_ ABSL_GUARDED_BY(mu_);
+  std::vector<OutboxRow> hook_notices_ ABSL_GUARDED_BY(mu_);  // at most one per checkpoint
   double waited_ ABSL_GUARDED_BY(mu_) = 0;             // for samples, in finished steps
   double tokens_per_second_ ABSL_GUARDED_BY(mu_) = 0;  // of the last step
   // For the busy share in FillLoad.

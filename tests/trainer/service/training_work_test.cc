@@ -309,6 +309,16 @@ TEST_F(TrainingWorkTest, AHookThatFailsEndsNoJobAndIsANotice) {
   EXPECT_THAT(events_.Keys("{job}:events"), testing::Contains("checkpoint_hook_failed/0/4"));
 }
 
+TEST_F(TrainingWorkTest, TheNoticeOfAHookThatFailsWaitsForTheDatastore) {
+  context_.hook.program = "/no/such/program";
+  context_.hook.first_pause = absl::Milliseconds(1);
+  Produce(8);
+  events_.away = Away::kYes;
+  events_.back_after = 6;  // calls: one per step and one at the end
+  RunWell();
+  EXPECT_THAT(events_.Keys("{job}:events"), testing::Contains("checkpoint_hook_failed/0/4"));
+}
+
 TEST_F(TrainingWorkTest, RowsWaitUntilTheDatastoreIsBack) {
   Produce(8);
   learners_.on_train = [this](int64_t step) {
