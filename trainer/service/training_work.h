@@ -164,8 +164,8 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   std::string waits_for_ ABSL_GUARDED_BY(mu_);
   PolicyVersion policy_ ABSL_GUARDED_BY(mu_);
   std::vector<OutboxRow> hook_notices_ ABSL_GUARDED_BY(mu_);  // at most one per checkpoint
-  double waited_ ABSL_GUARDED_BY(mu_) = 0;             // for samples, in finished steps
-  double tokens_per_second_ ABSL_GUARDED_BY(mu_) = 0;  // of the last step
+  double waited_ ABSL_GUARDED_BY(mu_) = 0;                    // for samples, in finished steps
+  double tokens_per_second_ ABSL_GUARDED_BY(mu_) = 0;         // of the last step
   // For the busy share in FillLoad.
   mutable absl::Time last_load_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   mutable double last_waited_ ABSL_GUARDED_BY(mu_) = 0;
