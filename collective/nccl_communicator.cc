@@ -97,6 +97,8 @@ class NcclCommunicator final : public Communicator {
         return FailLocked(NcclError(*library_, "ncclCommInitRankConfig", result, comm_));
       }
     }
+    const std::stop_callback stopped(options_.stop,
+                                     [this] { Abort("the connecting was stopped"); });
     return AwaitReady(deadline);
   }
 
@@ -105,7 +107,9 @@ class NcclCommunicator final : public Communicator {
 
   absl::Status Broadcast(std::span<std::byte> data, int root, absl::Duration timeout) override {
     if (root < 0 || root >= size()) return InvalidArgument("root ", root, " of ", size(), " ranks");
-    const Buffers whole = {data.data(), data.size(), 1, data.data(), data.size(), 1};
+    const size_t from_here = rank() == root ? 1 : 0;
+    const Buffers whole = {data.data(), data.size(), from_here,
+                           data.data(), data.size(), 1 - from_here};
     return Run(data.size(), timeout, whole,
                [&](NcclComm comm, const Chunk& chunk, std::byte* at, std::byte*) {
                  return library_->broadcast(at, at, chunk.size, kNcclBytes, root, comm,
@@ -184,7 +188,7 @@ class NcclCommunicator final : public Communicator {
     }
     const absl::Time deadline = Now() + timeout;
     const bool in_place = host.in == host.out;
-    const size_t parts = in_place ? host.in_parts : host.in_parts + host.out_parts;
+    const size_t parts = in_place ? 1 : host.in_parts + host.out_parts;
     // Before the first operation: allocating waits for those in progress.
     for (size_t slot = 0; slot < (bytes > kChunkBytes ? 2 : 1); ++slot) {
       const absl::Status reserved = slots_[slot ^ 1].Reserve(parts * std::min(bytes, kChunkBytes));

@@ -2,6 +2,7 @@
 #define FRESHET_COLLECTIVE_NCCL_COMMUNICATOR_H_
 
 #include <memory>
+#include <stop_token>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -20,6 +21,7 @@ struct NcclOptions {
   NcclUniqueId id;
   int device = 0;  // CUDA's number of the GPU
   absl::Duration connect_timeout = absl::Seconds(60);
+  std::stop_token stop;  // ends the connecting with ABORTED
 };
 
 // Connects to the other ranks with NCCL. Blocks until all have come. Communicators are
@@ -31,6 +33,7 @@ struct NcclOptions {
 //   INVALID_ARGUMENT: rank or size.
 //   UNAVAILABLE: NCCL's error, or another rank has failed.
 //   DEADLINE_EXCEEDED: another rank has not come in time.
+//   ABORTED: `stop`.
 absl::StatusOr<std::unique_ptr<Communicator>> ConnectNccl(
     std::shared_ptr<const NcclLibrary> library, const NcclOptions& options);
 

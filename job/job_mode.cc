@@ -9,7 +9,8 @@ namespace freshet {
 std::vector<ConfigError> CheckMode(const JobSpec& spec, const KeyPlaces& places, JobMode mode) {
   std::vector<ConfigError> errors;
   const std::string& transport = spec.weight_sync().transport();
-  if (mode == JobMode::kLocal && (transport == "shm" || transport == "grpc_relay")) {
+  if (mode == JobMode::kLocal && !transport.empty() && transport != "auto" &&
+      transport != "inprocess") {
     errors.push_back(
         places.At("weight_sync.transport",
                   StrCat(transport,
@@ -18,8 +19,8 @@ std::vector<ConfigError> CheckMode(const JobSpec& spec, const KeyPlaces& places,
   }
   if (mode == JobMode::kCluster && transport == "inprocess") {
     errors.push_back(places.At("weight_sync.transport",
-                               "inprocess works within one process only; use auto, shm or "
-                               "grpc_relay, or freshet local"));
+                               "inprocess works within one process only; use auto, shm, "
+                               "grpc_relay or nccl, or freshet local"));
   }
   const std::string& engine = spec.rollout().engine();
   if (mode == JobMode::kLocal && !engine.empty() && engine != "native") {

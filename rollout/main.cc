@@ -1,6 +1,7 @@
+#include "collective/gloo_backend.h"
 #include "rollout/service/native_engine_factory.h"
 #include "rollout/service/rollout_process.h"
 
 int main(int argc, char** argv) {
-  return freshet::RunRolloutProcess(argc, argv, freshet::MakeNativeEngine);
+  return freshet::RunRolloutProcess(argc, argv, freshet::MakeNativeEngine, freshet::OpenBackend);
 }

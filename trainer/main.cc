@@ -1,6 +1,7 @@
 #include <string_view>
 
 #include "base/clock.h"
+#include "collective/gloo_backend.h"
 #include "trainer/policy_learner_factory.h"
 #include "trainer/rank_process.h"
 #include "trainer/service/trainer_process.h"
@@ -10,5 +11,5 @@ int main(int argc, char** argv) {
     return freshet::RunRankProcess();
   }
   freshet::PolicyLearnerFactory learners(freshet::SystemClock::Get());
-  return freshet::RunTrainerProcess(argc, argv, learners);
+  return freshet::RunTrainerProcess(argc, argv, learners, freshet::OpenBackend);
 }

@@ -14,6 +14,12 @@ inline absl::Duration TransferTime(int64_t bytes) {
   return absl::Seconds(10) + absl::Seconds(static_cast<double>(bytes) / kBytesPerSecond);
 }
 
+// Time limit for one of several steps of such a transfer: `silence` and the step's bytes at that
+// speed.
+inline absl::Duration StepTime(absl::Duration silence, int64_t bytes) {
+  return silence + TransferTime(bytes) - TransferTime(0);
+}
+
 }  // namespace freshet
 
 #endif  // FRESHET_WEIGHTS_TRANSFER_TIME_H_

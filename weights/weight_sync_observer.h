@@ -30,9 +30,9 @@ class WeightSyncObserver {
   virtual void OnPhase(WeightPhase phase, absl::Duration took) = 0;
   virtual void OnBytes(int64_t bytes) = 0;  // sent by this process, excluding shared memory
   virtual void OnFailure(const char* cause) = 0;
-  // A publication of `job` brought its version to members by one route ("shm" or "grpc_relay").
-  // `took` has one entry per member, at least one, in any order. In a chain, members after a slow
-  // one are as slow.
+  // A publication of `job` brought its version to members by one route: "shm",
+  // "grpc_relay", "nccl" or "gloo". `took` has one entry per member, at least one, in any order. In
+  // a chain, members after a slow one are as slow.
   virtual void OnMembers(const std::string& job, const char* route,
                          const std::vector<absl::Duration>& took) = 0;
 };

@@ -41,7 +41,8 @@ absl::StatusOr<std::unique_ptr<openai::EndpointPort>> StartPort(
 
 }  // namespace
 
-int RunRolloutProcess(int argc, char** argv, EngineFactory make_native, StoreWrapper wrap_store) {
+int RunRolloutProcess(int argc, char** argv, EngineFactory make_native,
+                      OpenCommunicatorBackend open_backend, StoreWrapper wrap_store) {
   CommandLine app("generates the samples of a cluster's jobs", "freshet-rollout");
   runtime::WorkerFlags flags;
   openai::EndpointFlags openai_flags;
@@ -70,7 +71,8 @@ int RunRolloutProcess(int argc, char** argv, EngineFactory make_native, StoreWra
   RolloutMetrics shown(process->registry());
   runtime::ChannelCache& channels = process->channels();
   const ChannelSource engines = process->Members(cluster::v1::ROLE_ROLLOUT);
-  GrpcWeightService service({.host = runtime::HostId()}, engines, clock, &sync);
+  GrpcWeightService service({.host = runtime::HostId(), .open_backend = std::move(open_backend)},
+                            engines, clock, &sync);
   WatchQueues(service, process->queues());
   ClusterRolloutWeights weights(service, engines, process->Members(cluster::v1::ROLE_TRAINER),
                                 clock, &sync, std::hash<std::string>()(process->incarnation()),

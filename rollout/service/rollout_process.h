@@ -1,15 +1,16 @@
 #ifndef FRESHET_ROLLOUT_SERVICE_ROLLOUT_PROCESS_H_
 #define FRESHET_ROLLOUT_SERVICE_ROLLOUT_PROCESS_H_
 
+#include "collective/communicator_backend.h"
 #include "rollout/service/rollout_work.h"
 #include "services/worker/worker_process.h"
 
 namespace freshet {
 
 // main() of a rollout process. `make_native` creates its engines, unless --engine names another
-// kind. Returns the exit code.
+// kind; `open_backend` is for jobs with weight_sync.transport nccl or gloo. Returns the exit code.
 int RunRolloutProcess(int argc, char** argv, EngineFactory make_native,
-                      StoreWrapper wrap_store = {});
+                      OpenCommunicatorBackend open_backend, StoreWrapper wrap_store = {});
 
 }  // namespace freshet
 

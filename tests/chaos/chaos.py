@@ -121,7 +121,7 @@ class Scenario:
         job += FULL_EPISODES if episodes else FULL_COPY
         with tempfile.TemporaryDirectory(prefix="freshet-chaos-local-") as folder:
             with open(os.path.join(folder, "job.yaml"), "w") as file:
-                file.write(job.replace("grpc_relay", "auto"))  # a single process has no relay
+                file.write(job.replace(transport, "auto"))  # a single process sends nothing
             subprocess.run([os.path.join(binaries, "freshet"), "local", "job.yaml", "--run-dir", "run"],
                            cwd=folder, check=True, capture_output=True)
             checkpoint = os.path.join(folder, "run", "checkpoints", f"step-{steps}")
@@ -210,8 +210,9 @@ def run(name, scenario, faults, keep=False, seconds=None):
 def variant(seed, full):
     """Returns (whether the seed uses an environment, its weight transport) and with `full` the number of ranks. On one
     host, "auto" is shared memory."""
-    kind = seed % (2 if full else 4) == 0, "grpc_relay" if seed % 3 == 0 else "auto"
-    return (*kind, (3, 2, 1, 1)[seed % 4]) if full else kind
+    if not full:
+        return seed % 4 == 0, "grpc_relay" if seed % 3 == 0 else "auto"
+    return seed % 2 == 0, ("grpc_relay", "auto", "gloo")[seed % 3], (3, 2, 1, 1)[seed % 4]
 
 
 def play(seed, scenario, keep):

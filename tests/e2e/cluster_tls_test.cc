@@ -147,7 +147,7 @@ class ClusterRolesTest : public testing::Test {
 TEST_F(ClusterRolesTest, TrainsUnderTheChartsPoliciesWithoutADenial) {
   cluster_->folder().Write(
       "job.yaml", QuickJob(8,
-                           "weight_sync: {transport: grpc_relay}\n"
+                           "weight_sync: {transport: gloo}\n"
                            "environment: {type: guess_number, max_turns: 2, max_turn_tokens: 8}\n"
                            "reward: {components: {won: {type: environment}}}\n"
                            "eval: {rows: 4, every_steps: 4}\n"));

@@ -26,7 +26,7 @@ FOREIGN = {
 # Methods that a role serves but nobody calls: engines receive weights, the trainer sends them.
 NOT_CALLED = {
     "trainer": {"/freshet.weights.v1.WeightService/Prepare", "/freshet.weights.v1.WeightService/PrepareShared",
-                "/freshet.weights.v1.WeightService/Activate"},
+                "/freshet.weights.v1.WeightService/PrepareBroadcast", "/freshet.weights.v1.WeightService/Activate"},
     "reward": {"/freshet.reward.v1.RewardService/Score"},  # for clusters without the chart
 }
 # Clients try v1 first and fall back to v1alpha only on UNIMPLEMENTED, so denying v1 would break v1alpha.

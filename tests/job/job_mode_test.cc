@@ -24,7 +24,7 @@ std::vector<std::string> Refused(const std::string& transport, JobMode mode) {
 TEST(JobMode, OneProcessHasNobodyToSendWeightsTo) {
   EXPECT_THAT(Refused("auto", JobMode::kLocal), IsEmpty());
   EXPECT_THAT(Refused("inprocess", JobMode::kLocal), IsEmpty());
-  for (const char* transport : {"shm", "grpc_relay"}) {
+  for (const char* transport : {"shm", "grpc_relay", "nccl", "gloo"}) {
     EXPECT_THAT(Refused(transport, JobMode::kLocal),
                 ElementsAre(StrCat("job.yaml:9: weight_sync.transport: ", transport,
                                    " joins processes, but freshet local is one process; use auto "
@@ -33,12 +33,12 @@ TEST(JobMode, OneProcessHasNobodyToSendWeightsTo) {
 }
 
 TEST(JobMode, SeparateServicesShareNoProcess) {
-  for (const char* transport : {"auto", "shm", "grpc_relay"}) {
+  for (const char* transport : {"auto", "shm", "grpc_relay", "nccl", "gloo"}) {
     EXPECT_THAT(Refused(transport, JobMode::kCluster), IsEmpty());
   }
   EXPECT_THAT(Refused("inprocess", JobMode::kCluster),
               ElementsAre("job.yaml:9: weight_sync.transport: inprocess works within one process "
-                          "only; use auto, shm or grpc_relay, or freshet local"));
+                          "only; use auto, shm, grpc_relay or nccl, or freshet local"));
 }
 
 TEST(JobMode, AnInferenceServerNeedsACluster) {

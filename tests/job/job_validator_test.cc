@@ -60,7 +60,7 @@ TEST(Validator, Ranges) {
            Case{9, "weight_sync: {transport: shm, timeout_ms: 100}", nullptr},
            Case{9, "weight_sync: {transport: tcp}",
                 "job.yaml:9: weight_sync.transport: must be one of auto, inprocess, shm, "
-                "grpc_relay, got 'tcp'"},
+                "grpc_relay, nccl, gloo, got 'tcp'"},
            Case{9, "weight_sync: {timeout_ms: 99}",
                 "job.yaml:9: weight_sync.timeout_ms: must be from 100 to 3600000, got 99"},
            Case{9, "loss: {clip: {low: 0}}",

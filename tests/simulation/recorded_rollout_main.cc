@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "base/status_macros.h"
+#include "collective/gloo_backend.h"
 #include "rollout/service/native_engine_factory.h"
 #include "rollout/service/rollout_process.h"
 #include "tests/simulation/history_store.h"
@@ -9,7 +10,7 @@
 int main(int argc, char** argv) {
   using namespace freshet;
   const std::unique_ptr<History> history = History::FromEnvironment("rollout");
-  if (history == nullptr) return RunRolloutProcess(argc, argv, MakeNativeEngine);
+  if (history == nullptr) return RunRolloutProcess(argc, argv, MakeNativeEngine, OpenBackend);
   return RunRolloutProcess(
       argc, argv,
       [&](const job::v1::JobSpec& spec,
@@ -18,5 +19,5 @@ int main(int argc, char** argv) {
                                  MakeNativeEngine(spec, model));
         return std::make_unique<RecordedEngine>(std::move(engine), *history);
       },
-      HistoryStore::Wrap(history.get()));
+      OpenBackend, HistoryStore::Wrap(history.get()));
 }

@@ -2,6 +2,7 @@
 #include <string_view>
 
 #include "base/clock.h"
+#include "collective/gloo_backend.h"
 #include "tests/simulation/history_store.h"
 #include "tests/simulation/recorded_learner.h"
 #include "trainer/policy_learner_factory.h"
@@ -13,7 +14,7 @@ int main(int argc, char** argv) {
   if (argc == 2 && std::string_view(argv[1]) == kRankCommand) return RunRankProcess();
   PolicyLearnerFactory learners(SystemClock::Get());
   const std::unique_ptr<History> history = History::FromEnvironment("trainer");
-  if (history == nullptr) return RunTrainerProcess(argc, argv, learners);
+  if (history == nullptr) return RunTrainerProcess(argc, argv, learners, OpenBackend);
   RecordedLearnerFactory recorded(learners, *history);
-  return RunTrainerProcess(argc, argv, recorded, HistoryStore::Wrap(history.get()));
+  return RunTrainerProcess(argc, argv, recorded, OpenBackend, HistoryStore::Wrap(history.get()));
 }

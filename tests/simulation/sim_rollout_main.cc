@@ -44,5 +44,5 @@ int main(int argc, char** argv) {
         if (faults == nullptr) return engine;
         return std::make_unique<FailingEngine>(std::move(engine), EngineFaults::Parse(faults));
       },
-      HistoryStore::Wrap(history.get()));
+      {}, HistoryStore::Wrap(history.get()));
 }

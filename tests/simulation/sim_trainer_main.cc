@@ -21,5 +21,5 @@ int main(int argc, char** argv) {
     };
   }
   SimulatedLearnerFactory learners(options);
-  return RunTrainerProcess(argc, argv, learners, HistoryStore::Wrap(history.get()));
+  return RunTrainerProcess(argc, argv, learners, {}, HistoryStore::Wrap(history.get()));
 }

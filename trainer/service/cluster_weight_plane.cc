@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "weights/shm/memory_file.h"
 
 namespace freshet {
@@ -11,12 +12,22 @@ namespace freshet {
 absl::StatusOr<std::unique_ptr<TrainerWeightPlane>> ClusterWeightPlane::Create(
     const cluster::v1::Assign& assign, const std::string& host, ChannelSource channels,
     const Clock& clock, WeightSyncObserver* observer, GrpcWeightService& service,
-    double time_scale) {
+    const OpenCommunicatorBackend& open_backend, double time_scale) {
   ClusterTransportOptions options;
   options.job = assign.job_id();
   options.host = host;
   const job::v1::WeightSync& sync = assign.spec().weight_sync();
   FRESHET_ASSIGN_OR_RETURN(options.route, ParseClusterRoute(sync.transport()));
+  if (options.route == ClusterRoute::kNccl || options.route == ClusterRoute::kGloo) {
+    absl::StatusOr<std::shared_ptr<CommunicatorBackend>> backend =
+        absl::UnimplementedError("this trainer takes part in no broadcasts");
+    if (open_backend) backend = open_backend(sync.transport());
+    if (!backend.ok()) {
+      return FailedPrecondition("weight_sync.transport is ", sync.transport(),
+                                ", but: ", Message(backend.status()), "; use auto");
+    }
+    options.backend = *std::move(backend);
+  }
   if (sync.has_timeout_ms()) options.timeout = absl::Milliseconds(sync.timeout_ms());
   for (absl::Duration* time : {&options.silence_timeout, &options.activate_timeout,
                                &options.first_retry, &options.last_retry}) {
@@ -41,8 +52,10 @@ ClusterWeightPlane::ClusterWeightPlane(std::string job, ClusterRoute route,
 ClusterWeightPlane::~ClusterWeightPlane() { service_.Forget(job_); }
 
 std::unique_ptr<WeightStager> ClusterWeightPlane::MakeStager() {
-  if (route_ == ClusterRoute::kRelay) return std::make_unique<HeapStager>();
-  return std::make_unique<MemoryFileStager>();
+  if (route_ == ClusterRoute::kAuto || route_ == ClusterRoute::kShm) {
+    return std::make_unique<MemoryFileStager>();
+  }
+  return std::make_unique<HeapStager>();
 }
 
 void ClusterWeightPlane::SetMembers(const cluster::v1::Members& members) {

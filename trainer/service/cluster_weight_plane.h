@@ -17,11 +17,11 @@ namespace freshet {
 class ClusterWeightPlane final : public TrainerWeightPlane {
  public:
   // `time_scale` scales all timeouts except the job's own. INVALID_ARGUMENT: a transport that
-  // clusters do not support.
+  // clusters do not support. FAILED_PRECONDITION: this process has not got its backend.
   static absl::StatusOr<std::unique_ptr<TrainerWeightPlane>> Create(
       const cluster::v1::Assign& assign, const std::string& host, ChannelSource channels,
       const Clock& clock, WeightSyncObserver* observer, GrpcWeightService& service,
-      double time_scale = 1.0);
+      const OpenCommunicatorBackend& open_backend, double time_scale = 1.0);
   ~ClusterWeightPlane() override;
 
   std::shared_ptr<WeightTransport> transport() override { return transport_; }

@@ -108,7 +108,8 @@ int ServeRank(const runtime::WorkerFlags& flags, const RankFlags& ranks, Learner
 
 }  // namespace
 
-int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, StoreWrapper wrap_store) {
+int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners,
+                      const OpenCommunicatorBackend& open_backend, StoreWrapper wrap_store) {
   CommandLine app("trains the models of a cluster's jobs", "freshet-trainer");
   runtime::WorkerFlags flags;
   std::string state_dir = DefaultStateDir();
@@ -171,7 +172,7 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners, StoreWrap
   context.learners = &learners;
   context.roots = *roots;
   context.open_weights = [&](const cluster::v1::Assign& assign) {
-    return ClusterWeightPlane::Create(assign, host, engines, clock, &sync, weights,
+    return ClusterWeightPlane::Create(assign, host, engines, clock, &sync, weights, open_backend,
                                       flags.time_scale);
   };
   context.clock = &clock;

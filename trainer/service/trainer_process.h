@@ -1,14 +1,16 @@
 #ifndef FRESHET_TRAINER_SERVICE_TRAINER_PROCESS_H_
 #define FRESHET_TRAINER_SERVICE_TRAINER_PROCESS_H_
 
+#include "collective/communicator_backend.h"
 #include "services/worker/worker_process.h"
 #include "trainer/service/learner_factory.h"
 
 namespace freshet {
 
-// main() of a trainer process. `learners` creates its models. Returns the exit code.
+// main() of a trainer process. `learners` creates its models; `open_backend` is for jobs with
+// weight_sync.transport nccl or gloo. Returns the exit code.
 int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners,
-                      StoreWrapper wrap_store = {});
+                      const OpenCommunicatorBackend& open_backend, StoreWrapper wrap_store = {});
 
 }  // namespace freshet
 

@@ -26,6 +26,23 @@ constexpr size_t kSlowestVerify = size_t{128} << 20;
 // Above this, the slowest member of a publication is logged.
 constexpr absl::Duration kSlowMember = absl::Seconds(1);
 
+// As in weight_sync.transport.
+const char* RouteName(ClusterRoute route) {
+  switch (route) {
+    case ClusterRoute::kAuto:
+      return "auto";
+    case ClusterRoute::kShm:
+      return "shm";
+    case ClusterRoute::kRelay:
+      return "grpc_relay";
+    case ClusterRoute::kNccl:
+      return "nccl";
+    case ClusterRoute::kGloo:
+      return "gloo";
+  }
+  return "";
+}
+
 // Whether the member may recover soon: it was not reachable or too slow.
 bool Unreachable(const absl::Status& status) {
   return IsTransient(status) || absl::IsNotFound(status);
@@ -37,8 +54,10 @@ absl::StatusOr<ClusterRoute> ParseClusterRoute(std::string_view transport) {
   if (transport == "auto") return ClusterRoute::kAuto;
   if (transport == "shm") return ClusterRoute::kShm;
   if (transport == "grpc_relay") return ClusterRoute::kRelay;
+  if (transport == "nccl") return ClusterRoute::kNccl;
+  if (transport == "gloo") return ClusterRoute::kGloo;
   return InvalidArgument("weight_sync.transport is '", transport,
-                         "'; a cluster takes auto, shm or grpc_relay");
+                         "'; a cluster takes auto, shm, grpc_relay, nccl or gloo");
 }
 
 ClusterTransport::ClusterTransport(ClusterTransportOptions options, ChannelSource channels,
@@ -47,7 +66,22 @@ ClusterTransport::ClusterTransport(ClusterTransportOptions options, ChannelSourc
       channels_(std::move(channels)),
       clock_(clock),
       observer_(observer),
+      broadcaster_(MakeBroadcaster()),
       catch_up_([this](std::stop_token stop) { RunCatchUp(std::move(stop)); }) {}
+
+std::unique_ptr<WeightBroadcaster> ClusterTransport::MakeBroadcaster() {
+  if (options_.backend == nullptr) return nullptr;
+  BroadcasterOptions options;
+  options.job = options_.job;
+  options.backend_name = RouteName(options_.route);
+  options.backend = options_.backend;
+  options.silence_timeout = options_.silence_timeout;
+  options.piece_bytes = options_.piece_bytes;
+  std::function<void(int64_t)> on_bytes;
+  if (observer_ != nullptr) on_bytes = [this](int64_t bytes) { observer_->OnBytes(bytes); };
+  return std::make_unique<WeightBroadcaster>(std::move(options), channels_, clock_, events_,
+                                             std::move(on_bytes));
+}
 
 ClusterTransport::~ClusterTransport() {
   catch_up_.request_stop();
@@ -138,6 +172,11 @@ absl::Duration ClusterTransport::Timeout(const Delivery& delivery) const {
 
 ClusterTransport::Outcomes ClusterTransport::Deliver(const Delivery& delivery) {
   const absl::Time deadline = clock_.Now() + Timeout(delivery);
+  if (broadcaster_ != nullptr) {
+    // Members are served one by one in the background, not by a group.
+    return delivery.background ? SendRelay(delivery, delivery.members, deadline)
+                               : SendBroadcast(delivery, delivery.members, deadline);
+  }
   std::vector<WeightMember> shared;
   std::vector<WeightMember> relayed;
   for (const WeightMember& member : delivery.members) {
@@ -174,13 +213,7 @@ ClusterTransport::Outcomes ClusterTransport::Deliver(const Delivery& delivery) {
     if (absl::IsUnimplemented(outcomes.at(member.worker).status)) others.push_back(member);
   }
   if (others.empty()) return outcomes;
-  {
-    MutexLock lock(mu_);
-    for (const WeightMember& member : others) {
-      const auto found = members_.find(member.worker);
-      if (found != members_.end()) found->second.relay_only = true;
-    }
-  }
+  SetRelayOnly(others);
   for (auto& [worker, outcome] : SendRelay(delivery, others, deadline)) {
     outcomes[worker] = std::move(outcome);
   }
@@ -201,7 +234,7 @@ ClusterTransport::Outcomes ClusterTransport::SendShared(const Delivery& delivery
   const std::vector<MemberAnswer> answers = CallMembers(
       members, channels_, timeout, events_,
       [&](const std::string& worker) { return Departed(delivery, worker); },
-      [&](weights::v1::WeightService::Stub& stub, grpc::ClientContext* context,
+      [&](size_t, weights::v1::WeightService::Stub& stub, grpc::ClientContext* context,
           std::function<void(grpc::Status)> done) {
         auto reply = std::make_shared<weights::v1::PrepareReply>();
         stub.async()->PrepareShared(context, request.get(), reply.get(),
@@ -216,6 +249,38 @@ ClusterTransport::Outcomes ClusterTransport::SendShared(const Delivery& delivery
   return outcomes;
 }
 
+ClusterTransport::Outcomes ClusterTransport::SendBroadcast(const Delivery& delivery,
+                                                           const std::vector<WeightMember>& members,
+                                                           absl::Time deadline) {
+  std::vector<WeightMember> group;
+  std::vector<WeightMember> relayed;
+  for (const WeightMember& member : members) {
+    (RelayOnly(member.worker) ? relayed : group).push_back(member);
+  }
+  const auto answers =
+      broadcaster_->Send(delivery.manifest, delivery.bytes, group, deadline,
+                         [&](const std::string& worker) { return Departed(delivery, worker); });
+  Outcomes outcomes;
+  std::vector<WeightMember> unable;
+  for (const WeightMember& member : group) {
+    const auto found = answers.find(member.worker);
+    if (found == answers.end()) {
+      relayed.push_back(member);
+    } else if (absl::IsUnimplemented(found->second.status)) {
+      FRESHET_LOG(Warning) << "event=no_broadcast member=" << member.worker
+                           << " reason=" << LogQuoted(Message(found->second.status));
+      unable.push_back(member);
+    } else {
+      outcomes[member.worker] = {found->second.status, found->second.took,
+                                 RouteName(options_.route)};
+    }
+  }
+  SetRelayOnly(unable);
+  relayed.insert(relayed.end(), unable.begin(), unable.end());
+  if (!relayed.empty()) outcomes.merge(SendRelay(delivery, relayed, deadline));
+  return outcomes;
+}
+
 ClusterTransport::Outcomes ClusterTransport::SendRelay(const Delivery& delivery,
                                                        const std::vector<WeightMember>& members,
                                                        absl::Time deadline) {
@@ -226,7 +291,7 @@ ClusterTransport::Outcomes ClusterTransport::SendRelay(const Delivery& delivery,
     return delivery.manifest.total_bytes;
   };
   hooks.on_result = [&](const std::string& worker, const absl::Status& status) {
-    outcomes[worker] = {status, clock_.Now() - start, /*relayed=*/true};
+    outcomes[worker] = {status, clock_.Now() - start, RouteName(ClusterRoute::kRelay)};
   };
   hooks.departed = [&](const std::string& worker) { return Departed(delivery, worker); };
   if (observer_ != nullptr) {
@@ -240,7 +305,7 @@ ClusterTransport::Outcomes ClusterTransport::SendRelay(const Delivery& delivery,
     outcomes.try_emplace(
         member.worker,
         Outcome{absl::DeadlineExceededError("not reached before the publication deadline"),
-                clock_.Now() - start, /*relayed=*/true});
+                clock_.Now() - start, RouteName(ClusterRoute::kRelay)});
   }
   return outcomes;
 }
@@ -253,7 +318,7 @@ ClusterTransport::Outcomes ClusterTransport::SendActivate(const Delivery& delive
   const std::vector<MemberAnswer> answers = CallMembers(
       delivery.members, channels_, options_.activate_timeout, events_,
       [&](const std::string& worker) { return Departed(delivery, worker); },
-      [&](weights::v1::WeightService::Stub& stub, grpc::ClientContext* context,
+      [&](size_t, weights::v1::WeightService::Stub& stub, grpc::ClientContext* context,
           std::function<void(grpc::Status)> done) {
         auto reply = std::make_shared<weights::v1::ActivateReply>();
         stub.async()->Activate(context, request.get(), reply.get(),
@@ -279,14 +344,21 @@ bool ClusterTransport::RelayOnly(const std::string& worker) const {
   return found != members_.end() && found->second.relay_only;
 }
 
+void ClusterTransport::SetRelayOnly(const std::vector<WeightMember>& members) {
+  MutexLock lock(mu_);
+  for (const WeightMember& member : members) {
+    const auto found = members_.find(member.worker);
+    if (found != members_.end()) found->second.relay_only = true;
+  }
+}
+
 void ClusterTransport::Observe(const Delivery& delivery, const Outcomes& outcomes) const {
-  std::vector<absl::Duration> shared;
-  std::vector<absl::Duration> relayed;
+  std::map<std::string, std::vector<absl::Duration>> by_route;
   const std::string* slowest = nullptr;
   absl::Duration longest = kSlowMember;
   for (const auto& [worker, outcome] : outcomes) {
     if (!outcome.status.ok()) continue;
-    (outcome.relayed ? relayed : shared).push_back(outcome.took);
+    by_route[outcome.route].push_back(outcome.took);
     if (outcome.took <= longest) continue;
     slowest = &worker;
     longest = outcome.took;
@@ -297,8 +369,9 @@ void ClusterTransport::Observe(const Delivery& delivery, const Outcomes& outcome
                       << " version=" << delivery.manifest.policy.version;
   }
   if (observer_ == nullptr) return;
-  if (!shared.empty()) observer_->OnMembers(options_.job, "shm", shared);
-  if (!relayed.empty()) observer_->OnMembers(options_.job, "grpc_relay", relayed);
+  for (const auto& [route, took] : by_route) {
+    observer_->OnMembers(options_.job, route.c_str(), took);
+  }
 }
 
 void ClusterTransport::Note(const Delivery& delivery, const Outcomes& outcomes, bool activated) {

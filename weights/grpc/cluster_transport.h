@@ -16,8 +16,10 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "collective/communicator_backend.h"
 #include "weights/grpc/channel_source.h"
 #include "weights/grpc/event_count.h"
+#include "weights/grpc/weight_broadcaster.h"
 #include "weights/manifest.h"
 #include "weights/weight_member.h"
 #include "weights/weight_sync_observer.h"
@@ -30,15 +32,20 @@ enum class ClusterRoute {
   kAuto,   // shared memory if the engine can open it, otherwise the relay
   kShm,    // shared memory only
   kRelay,  // chunk streams along a chain
+  kNccl,   // broadcasts; the relay to members that cannot take part, or are late
+  kGloo,   // as kNccl
 };
 
-// Parses weight_sync.transport: "auto", "shm" or "grpc_relay". INVALID_ARGUMENT: any other value.
+// Parses weight_sync.transport: "auto", "shm", "grpc_relay", "nccl" or "gloo". INVALID_ARGUMENT:
+// any other value.
 absl::StatusOr<ClusterRoute> ParseClusterRoute(std::string_view transport);
 
 struct ClusterTransportOptions {
   std::string job;
   ClusterRoute route = ClusterRoute::kAuto;
-  std::string host;  // runtime::HostId()
+  std::string host;                                        // runtime::HostId()
+  std::shared_ptr<CommunicatorBackend> backend = nullptr;  // for kNccl and kGloo
+  int64_t piece_bytes = int64_t{64} << 20;                 // of a broadcast; at least a bucket
   // Maximum time to transfer one version; slower members are skipped. Absent: TransferTime of its
   // bytes.
   std::optional<absl::Duration> timeout = std::nullopt;
@@ -53,11 +60,11 @@ struct ClusterTransportOptions {
 
 // Carries versions from the trainer to the engines of a cluster, whose membership may change at any
 // time. Prepare sends to all members in parallel: over shared memory if possible, otherwise along a
-// chain. It takes at most the timeout, and does not wait for members that leave meanwhile. Later
-// publications do not wait for a member that was unreachable; it is served in the background until
-// it holds the committed version, like a member that joins between publications. A member that
-// refuses a version is offered it again at long intervals.
-// Prepare and Activate are called alternately by one thread. All else is thread-safe.
+// chain, or by one broadcast. It takes at most the timeout, and does not wait for members that
+// leave meanwhile. Later publications do not wait for a member that was unreachable; it is served
+// in the background until it holds the committed version, like a member that joins between
+// publications. A member that refuses a version is offered it again at long intervals. Prepare and
+// Activate are called alternately by one thread. All else is thread-safe.
 class ClusterTransport final : public WeightTransport {
  public:
   // `observer` may be null.
@@ -79,7 +86,7 @@ class ClusterTransport final : public WeightTransport {
   struct Member {
     WeightMember member;
     std::optional<PolicyVersion> holds;  // newest version that this transport activated there
-    bool relay_only = false;             // cannot share memory with this process
+    bool relay_only = false;             // cannot share memory or broadcasts with this process
     bool lagging = false;                // was unreachable, served in the background
     absl::Time next_try = absl::InfinitePast();
     absl::Duration retry;
@@ -95,10 +102,11 @@ class ClusterTransport final : public WeightTransport {
   struct Outcome {
     absl::Status status;
     absl::Duration took;
-    bool relayed = false;
+    const char* route = "shm";
   };
   using Outcomes = std::map<std::string, Outcome>;  // by worker
 
+  std::unique_ptr<WeightBroadcaster> MakeBroadcaster();
   absl::Duration Timeout(const Delivery& delivery) const;
   // Sends a version to members. The result has an entry for each.
   Outcomes Deliver(const Delivery& delivery) ABSL_LOCKS_EXCLUDED(mu_);
@@ -106,10 +114,14 @@ class ClusterTransport final : public WeightTransport {
                       const std::vector<WeightMember>& members);
   Outcomes SendRelay(const Delivery& delivery, const std::vector<WeightMember>& members,
                      absl::Time deadline);
+  // Broadcasts to `members`, and relays to those that had to be left out of it.
+  Outcomes SendBroadcast(const Delivery& delivery, const std::vector<WeightMember>& members,
+                         absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   Outcomes SendActivate(const Delivery& delivery, const CommitReceipt& receipt);
   // Whether a delivery should no longer wait for a member.
   bool Departed(const Delivery& delivery, const std::string& worker) const ABSL_LOCKS_EXCLUDED(mu_);
   bool RelayOnly(const std::string& worker) const ABSL_LOCKS_EXCLUDED(mu_);
+  void SetRelayOnly(const std::vector<WeightMember>& members) ABSL_LOCKS_EXCLUDED(mu_);
   // Reports to the observer the times of members that now hold the published version.
   void Observe(const Delivery& delivery, const Outcomes& outcomes) const;
   // Records the results of a delivery. `activated`: they are results of Activate.
@@ -137,6 +149,7 @@ class ClusterTransport final : public WeightTransport {
   std::optional<CommittedWeights> committed_ ABSL_GUARDED_BY(mu_);
   Delivery prepared_;  // publisher thread only: the version to activate and the members that hold
                        // it
+  std::unique_ptr<WeightBroadcaster> broadcaster_;  // publisher thread only; may be null
   std::jthread catch_up_;
 };
 

@@ -54,10 +54,11 @@ std::vector<MemberAnswer> CallMembers(const std::vector<WeightMember>& members,
     }
     runtime::SetDeadline(call->context, timeout);
     call->stub = weights::v1::WeightService::NewStub(channel);
-    start(*call->stub, &call->context, [call, events](const grpc::Status& status) {
-      End(*call, runtime::GrpcToStatus(status));
-      events->Notify();
-    });
+    start(calls.size() - 1, *call->stub, &call->context,
+          [call, events](const grpc::Status& status) {
+            End(*call, runtime::GrpcToStatus(status));
+            events->Notify();
+          });
   }
   while (true) {
     const uint64_t seen = events->count();

@@ -17,9 +17,11 @@
 
 namespace freshet {
 
-// Starts one unary call with this stub and context; calls the callback with its status at the end.
-using StartMemberCall = std::function<void(weights::v1::WeightService::Stub&, grpc::ClientContext*,
-                                           std::function<void(grpc::Status)>)>;
+// Starts one unary call to the member at `index` with this stub and context; calls the callback
+// with its status at the end.
+using StartMemberCall =
+    std::function<void(size_t index, weights::v1::WeightService::Stub&, grpc::ClientContext*,
+                       std::function<void(grpc::Status)>)>;
 
 struct MemberAnswer {
   absl::Status status;

@@ -19,8 +19,6 @@ constexpr int kMaxChain = 1024;
 constexpr size_t kMaxAddressBytes = 512;
 // Results of a whole chain plus some keep-alive replies.
 constexpr size_t kMaxReplies = kMaxChain + 16;
-constexpr absl::Duration kDefaultSilence = absl::Seconds(30);
-constexpr absl::Duration kMinSilence = absl::Milliseconds(10);
 
 absl::StatusOr<std::vector<WeightMember>> ReadChain(const weights::v1::PrepareHeader& header) {
   if (header.chain_size() > kMaxChain) {
@@ -36,13 +34,6 @@ absl::StatusOr<std::vector<WeightMember>> ReadChain(const weights::v1::PrepareHe
     chain.push_back({member.worker(), member.address()});
   }
   return chain;
-}
-
-absl::Duration ReadSilence(const weights::v1::PrepareHeader& header, absl::Duration at_most) {
-  if (!header.has_silence_timeout()) return std::min(kDefaultSilence, at_most);
-  const absl::Duration silence = absl::Seconds(header.silence_timeout().seconds()) +
-                                 absl::Nanoseconds(header.silence_timeout().nanos());
-  return std::clamp(silence, kMinSilence, std::max(at_most, kMinSilence));
 }
 
 }  // namespace
@@ -90,7 +81,7 @@ absl::Status PrepareReactor::OnHeader(const grpc::ByteBuffer& message) {
   relay.job = header.job();
   relay.manifest = ManifestFromProto(header.manifest());
   relay.deadline = host_.clock_.Now() + left;
-  relay.silence_timeout = ReadSilence(header, left);
+  relay.silence_timeout = SilenceFromProto(header, left);
   FRESHET_RETURN_IF_ERROR(CheckManifest(relay.manifest, endpoint.limits));
   subscriber_ = endpoint.subscriber;
   const auto admission = subscriber_->Admit(relay.manifest);

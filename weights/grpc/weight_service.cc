@@ -85,19 +85,29 @@ void GrpcWeightService::Serve(const std::string& job, WeightEndpoint endpoint) {
   if (!endpoint.committed && endpoint.subscriber != nullptr) {
     endpoint.committed = [subscriber = endpoint.subscriber] { return subscriber->Committed(); };
   }
+  std::shared_ptr<BroadcastReceiver> receiver;
+  if (endpoint.subscriber != nullptr) {
+    receiver = std::make_shared<BroadcastReceiver>(options_.open_backend, endpoint.subscriber,
+                                                   endpoint.limits, clock_, observer_);
+  }
   Forget(job);
   MutexLock lock(mu_);
   endpoints_[job] = std::move(endpoint);
+  if (receiver != nullptr) receivers_[job] = std::move(receiver);
 }
 
 void GrpcWeightService::Forget(const std::string& job) {
   std::shared_ptr<PrepareReactor> running;
+  std::shared_ptr<BroadcastReceiver> receiver;
   {
     MutexLock lock(mu_);
     endpoints_.erase(job);
     if (const auto current = current_.extract(job)) running = current.mapped().lock();
+    if (auto found = receivers_.extract(job)) receiver = std::move(found.mapped());
   }
-  if (running != nullptr) running->Abort(StrCat("this member has left job ", job));
+  const std::string reason = StrCat("this member has left job ", job);
+  if (running != nullptr) running->Abort(reason);
+  if (receiver != nullptr) receiver->Abort(reason);
 }
 
 absl::StatusOr<WeightEndpoint> GrpcWeightService::Find(const std::string& job) {
@@ -175,6 +185,56 @@ grpc::ServerUnaryReactor* GrpcWeightService::PrepareShared(
         FRESHET_RETURN_IF_ERROR(TakeShared(shared));
         weights::v1::PrepareReply result;
         ResultToProto("", absl::OkStatus(), *result.add_members());
+        return result;
+      });
+}
+
+absl::StatusOr<BroadcastReceiver::Reply> GrpcWeightService::TakeBroadcast(
+    const weights::v1::PrepareBroadcastRequest& request, absl::Time deadline) {
+  FRESHET_RETURN_IF_ERROR(Find(request.job()).status());
+  std::shared_ptr<BroadcastReceiver> receiver;
+  {
+    MutexLock lock(mu_);
+    const auto found = receivers_.find(request.job());
+    if (found != receivers_.end()) receiver = found->second;
+  }
+  if (receiver == nullptr) {
+    return FailedPrecondition("this member takes no weights of job ", request.job());
+  }
+  WeightManifest manifest = ManifestFromProto(request.manifest());
+  if (!request.has_group()) return receiver->Ask(manifest, request.backend());
+  const absl::Duration left = deadline - absl::Now();
+  if (left > options_.max_call) {
+    return InvalidArgument("the call needs a deadline of at most ",
+                           absl::FormatDuration(options_.max_call));
+  }
+  const weights::v1::BroadcastGroup& group = request.group();
+  BroadcastOrder order;
+  order.manifest = std::move(manifest);
+  order.backend = request.backend();
+  order.group = group.id();
+  order.rank = group.rank();
+  order.size = group.size();
+  order.rendezvous = group.rendezvous();
+  order.first = group.first();
+  order.piece_bytes = group.piece_bytes();
+  order.silence_timeout = SilenceFromProto(request, left);
+  return receiver->Receive(order, clock_.Now() + left);
+}
+
+grpc::ServerUnaryReactor* GrpcWeightService::PrepareBroadcast(
+    grpc::CallbackServerContext* context, const weights::v1::PrepareBroadcastRequest* request,
+    weights::v1::PrepareBroadcastReply* reply) {
+  return runtime::RunUnary(
+      request->has_group() ? relays_ : calls_, context, request, reply,
+      [this](
+          const weights::v1::PrepareBroadcastRequest& broadcast,
+          const runtime::CallContext& call) -> absl::StatusOr<weights::v1::PrepareBroadcastReply> {
+        FRESHET_ASSIGN_OR_RETURN(const BroadcastReceiver::Reply taken,
+                                 TakeBroadcast(broadcast, call.deadline));
+        weights::v1::PrepareBroadcastReply result;
+        result.set_prepared(taken.prepared);
+        result.set_verified(taken.verified);
         return result;
       });
 }

@@ -11,8 +11,10 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "collective/communicator_backend.h"
 #include "freshet/weights/v1/weight_service.grpc.pb.h"
 #include "services/runtime/executor.h"
+#include "weights/broadcast_receiver.h"
 #include "weights/grpc/channel_source.h"
 #include "weights/manifest.h"
 #include "weights/weight_buffer_pool.h"
@@ -35,16 +37,19 @@ struct WeightServiceOptions {
   std::string host;     // runtime::HostId(): identifies processes that can share memory
   int max_streams = 8;  // maximum concurrent Prepare calls, and Pull calls
   absl::Duration max_call = absl::Minutes(30);  // longest deadline that callers may set
+  OpenCommunicatorBackend open_backend = {};    // empty: takes part in no broadcasts
 };
 
 // WeightService of one process for all its jobs: an engine receives versions into its subscriber,
 // and every member serves its newest committed version. channels, clock and observer must outlive
 // it; shut the server down before destroying it. Thread-safe.
-class GrpcWeightService final : public weights::v1::WeightService::WithRawCallbackMethod_Prepare<
-                                    weights::v1::WeightService::WithCallbackMethod_PrepareShared<
-                                        weights::v1::WeightService::WithCallbackMethod_Activate<
-                                            weights::v1::WeightService::WithRawCallbackMethod_Pull<
-                                                weights::v1::WeightService::Service>>>> {
+class GrpcWeightService final
+    : public weights::v1::WeightService::WithRawCallbackMethod_Prepare<
+          weights::v1::WeightService::WithCallbackMethod_PrepareShared<
+              weights::v1::WeightService::WithCallbackMethod_PrepareBroadcast<
+                  weights::v1::WeightService::WithCallbackMethod_Activate<
+                      weights::v1::WeightService::WithRawCallbackMethod_Pull<
+                          weights::v1::WeightService::Service>>>>> {
  public:
   static constexpr size_t kMaxQueuedCalls = 64;
 
@@ -71,6 +76,9 @@ class GrpcWeightService final : public weights::v1::WeightService::WithRawCallba
   grpc::ServerUnaryReactor* PrepareShared(grpc::CallbackServerContext* context,
                                           const weights::v1::PrepareSharedRequest* request,
                                           weights::v1::PrepareReply* reply) override;
+  grpc::ServerUnaryReactor* PrepareBroadcast(grpc::CallbackServerContext* context,
+                                             const weights::v1::PrepareBroadcastRequest* request,
+                                             weights::v1::PrepareBroadcastReply* reply) override;
   grpc::ServerUnaryReactor* Activate(grpc::CallbackServerContext* context,
                                      const weights::v1::ActivateRequest* request,
                                      weights::v1::ActivateReply* reply) override;
@@ -89,6 +97,8 @@ class GrpcWeightService final : public weights::v1::WeightService::WithRawCallba
   // A Prepare call has ended.
   void Ended() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status TakeShared(const weights::v1::PrepareSharedRequest& request);
+  absl::StatusOr<BroadcastReceiver::Reply> TakeBroadcast(
+      const weights::v1::PrepareBroadcastRequest& request, absl::Time deadline);
   absl::StatusOr<CommittedWeights> FindCommitted(const grpc::ByteBuffer& request);
 
   const WeightServiceOptions options_;
@@ -97,6 +107,7 @@ class GrpcWeightService final : public weights::v1::WeightService::WithRawCallba
   WeightSyncObserver* const observer_;
   WeightBufferPool pool_;
   mutable Mutex mu_;
+  std::map<std::string, std::shared_ptr<BroadcastReceiver>> receivers_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, WeightEndpoint> endpoints_ ABSL_GUARDED_BY(mu_);
   // The call that brings a job's next version.
   std::map<std::string, std::weak_ptr<PrepareReactor>> current_ ABSL_GUARDED_BY(mu_);
@@ -104,8 +115,8 @@ class GrpcWeightService final : public weights::v1::WeightService::WithRawCallba
   // Shared because streams that end after this object still decrement it.
   struct Pulls;
   const std::shared_ptr<Pulls> pulls_;
-  runtime::Executor relays_;  // one thread per relaying stream
-  runtime::Executor calls_;   // unary calls
+  runtime::Executor relays_;  // one thread per relaying stream or broadcast
+  runtime::Executor calls_;   // other unary calls
 };
 
 }  // namespace freshet

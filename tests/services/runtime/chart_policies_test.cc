@@ -81,6 +81,8 @@ TEST(ChartPolicies, MembersMayCallWhatTheyNeedAndNoMore) {
   EXPECT_FALSE(MemberMay("reward", "controller", worker + "FetchRows"));
   EXPECT_TRUE(MemberMay("trainer", "rollout", weights + "Activate"));
   EXPECT_TRUE(MemberMay("trainer", "rollout", weights + "PrepareShared"));
+  EXPECT_TRUE(MemberMay("trainer", "rollout", weights + "PrepareBroadcast"));
+  EXPECT_FALSE(MemberMay("rollout", "rollout", weights + "PrepareBroadcast"));
   EXPECT_TRUE(MemberMay("rollout", "rollout", weights + "Prepare"));
   EXPECT_TRUE(MemberMay("rollout", "rollout", weights + "Pull"));
   EXPECT_FALSE(MemberMay("rollout", "rollout", weights + "Activate"));

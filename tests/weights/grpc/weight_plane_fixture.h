@@ -43,10 +43,12 @@ inline std::shared_ptr<grpc::Channel> TestChannel(const std::string& address) {
 class TestMember {
  public:
   TestMember(std::string worker, WeightEndpoint endpoint, const std::string& host = kHost,
-             const std::string& address = "127.0.0.1:0", ChannelSource channels = TestChannel)
+             const std::string& address = "127.0.0.1:0", ChannelSource channels = TestChannel,
+             OpenCommunicatorBackend open_backend = {})
       : worker_(std::move(worker)),
         subscriber_(endpoint.subscriber),
-        service_({.host = host}, std::move(channels), SystemClock::Get(), &counters_) {
+        service_({.host = host, .open_backend = std::move(open_backend)}, std::move(channels),
+                 SystemClock::Get(), &counters_) {
     service_.Serve(kJob, std::move(endpoint));
     server_ = std::make_unique<LoopbackServer>(&service_, address);
   }

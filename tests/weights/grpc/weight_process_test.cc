@@ -1,9 +1,5 @@
 // Members in separate processes: this binary, rerun for a single disabled test.
-#include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <memory>
@@ -13,6 +9,7 @@
 #include "base/mutex.h"
 #include "gtest/gtest.h"
 #include "tests/contract/weight_version.h"
+#include "tests/weights/grpc/child_member.h"
 #include "tests/weights/grpc/weight_plane_fixture.h"
 #include "weights/grpc/cluster_transport.h"
 #include "weights/grpc/manifest_codec.h"
@@ -21,58 +18,12 @@
 namespace freshet {
 namespace {
 
-constexpr char kPipe[] = "FRESHET_TEST_PIPE";
 constexpr char kAddress[] = "FRESHET_TEST_ADDRESS";
 // Timeout of a stopped member. Working members answer faster, even on a busy machine.
 constexpr absl::Duration kSilence = absl::Seconds(2);
 
 VersionForTest Version(int64_t number, int64_t epoch) {
   return MakeVersion({0, number}, epoch, (3 << 20) + 1, 64 << 10);
-}
-
-// A child process that runs a disabled test of this binary and reports one line.
-class Child {
- public:
-  Child(const std::string& test, const std::string& address) {
-    int ends[2];
-    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-    const int told = ::fcntl(ends[1], F_DUPFD, 0);  // survives the exec
-    std::vector<std::string> words = {"child", "--gtest_also_run_disabled_tests",
-                                      StrCat("--gtest_filter=WeightProcess.DISABLED_", test)};
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    ::setenv(kPipe, StrCat(told).c_str(), 1);
-    ::setenv(kAddress, address.c_str(), 1);
-    EXPECT_EQ(::posix_spawn(&pid_, "/proc/self/exe", nullptr, nullptr, arguments.data(), environ),
-              0);
-    ::close(told);
-    ::close(ends[1]);
-    char byte = 0;
-    while (::read(ends[0], &byte, 1) == 1 && byte != '\n') line_.push_back(byte);
-    ::close(ends[0]);
-    EXPECT_NE(line_, "") << "the child told nothing";
-  }
-  ~Child() { Kill(); }
-  void Signal(int number) const { ::kill(pid_, number); }
-  void Kill() {
-    if (pid_ <= 0) return;
-    Signal(SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-    pid_ = 0;
-  }
-  const std::string& line() const { return line_; }
-
- private:
-  pid_t pid_ = 0;
-  std::string line_;
-};
-
-void TellAndWait(const std::string& line) {
-  const std::string text = line + "\n";
-  const int fd = std::atoi(std::getenv(kPipe));
-  if (::write(fd, text.data(), text.size()) < 0) ::_exit(1);
-  while (true) ::pause();
 }
 
 ClusterTransportOptions Options(ClusterRoute route) {
@@ -93,7 +44,7 @@ int64_t Publish(ClusterTransport& transport, const VersionForTest& version) {
 // Child: an engine that lives until it is killed.
 TEST(WeightProcess, DISABLED_Engine) {
   const auto engine = MakeEngine("child");
-  TellAndWait(engine->member().address);
+  Child::TellAndWait(engine->member().address);
 }
 
 // Child: a trainer in the middle of a Prepare.
@@ -111,7 +62,7 @@ TEST(WeightProcess, DISABLED_TrainerInTheMiddle) {
   ASSERT_TRUE(stream->Read(&accepted));
   request.mutable_chunk()->set_data(version.bytes->data(), 1 << 20);
   ASSERT_TRUE(stream->Write(request));
-  TellAndWait("half");
+  Child::TellAndWait("half");
 }
 
 // Child: a trainer that has published a version through shared memory.
@@ -119,12 +70,13 @@ TEST(WeightProcess, DISABLED_TrainerThatShared) {
   ClusterTransport transport(Options(ClusterRoute::kShm), TestChannel, SystemClock::Get(), nullptr);
   transport.SetMembers(1, {{"engine", std::getenv(kAddress)}});
   const int64_t holders = Publish(transport, Version(1, 1));
-  TellAndWait(StrCat(holders));
+  Child::TellAndWait(StrCat(holders));
 }
 
 TEST(WeightProcess, ATrainerKilledInTheMiddleOfAVersionLeavesNothing) {
   const auto engine = MakeEngine("engine");
-  Child trainer("TrainerInTheMiddle", engine->member().address);
+  ::setenv(kAddress, engine->member().address.c_str(), 1);
+  Child trainer("WeightProcess.DISABLED_TrainerInTheMiddle");
   ASSERT_EQ(trainer.line(), "half");
   trainer.Kill();
   EXPECT_FALSE(engine->subscriber().Activate(Version(1, 1).receipt).ok());
@@ -140,7 +92,8 @@ TEST(WeightProcess, ATrainerKilledInTheMiddleOfAVersionLeavesNothing) {
 
 TEST(WeightProcess, AnEngineKeepsWhatAKilledTrainerShared) {
   const auto engine = MakeEngine("engine");
-  Child trainer("TrainerThatShared", engine->member().address);
+  ::setenv(kAddress, engine->member().address.c_str(), 1);
+  Child trainer("WeightProcess.DISABLED_TrainerThatShared");
   ASSERT_EQ(trainer.line(), "1");
   const auto taken = engine->subscriber().Take();
   ASSERT_TRUE(taken.has_value());
@@ -151,7 +104,7 @@ TEST(WeightProcess, AnEngineKeepsWhatAKilledTrainerShared) {
 
 TEST(WeightProcess, AStoppedEngineHoldsUpNobodyAndCatchesUp) {
   for (const ClusterRoute route : {ClusterRoute::kRelay, ClusterRoute::kShm}) {
-    Child stopped("Engine", "");
+    Child stopped("WeightProcess.DISABLED_Engine");
     const auto engine = MakeEngine("engine");
     ClusterTransport transport(Options(route), TestChannel, SystemClock::Get(), nullptr);
     transport.SetMembers(1, {{"a-child", stopped.line()}, engine->member()});
@@ -191,7 +144,7 @@ TEST(WeightProcess, AChainSurvivesTheDeathOfAnyOfItsEngines) {
     std::vector<std::unique_ptr<Child>> engines;
     std::vector<WeightMember> members;
     for (int i = 0; i < 3; ++i) {
-      engines.push_back(std::make_unique<Child>("Engine", ""));
+      engines.push_back(std::make_unique<Child>("WeightProcess.DISABLED_Engine"));
       members.push_back({StrCat("engine-", i), engines.back()->line()});
     }
     ClusterTransport transport(Options(ClusterRoute::kRelay), TestChannel, SystemClock::Get(),

@@ -1,0 +1,48 @@
+#ifndef FRESHET_COLLECTIVE_COMMUNICATOR_BACKEND_H_
+#define FRESHET_COLLECTIVE_COMMUNICATOR_BACKEND_H_
+
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "collective/communicator.h"
+
+namespace freshet {
+
+// One process's place in a new group.
+struct GroupPlace {
+  int rank = 0;
+  int size = 1;
+  std::string rendezvous;  // of NewRendezvous
+  absl::Duration timeout = absl::Seconds(30);
+  std::stop_token stop;
+};
+
+// Port: how processes form groups with one kind of communicator. Thread-safe.
+class CommunicatorBackend {
+ public:
+  virtual ~CommunicatorBackend() = default;
+
+  // Makes the secret by which the processes of a new group find each other. Called by rank 0, which
+  // passes it to the others over a channel that only they can read.
+  virtual absl::StatusOr<std::string> NewRendezvous() = 0;
+
+  // Connects to the other ranks. Blocks until all have come, at most `timeout`; `stop` may end it
+  // earlier. Returns:
+  //   INVALID_ARGUMENT: rank, size or rendezvous.
+  //   UNAVAILABLE, DEADLINE_EXCEEDED: a rank has failed or has not come in time.
+  //   ABORTED: `stop`.
+  virtual absl::StatusOr<std::unique_ptr<Communicator>> Connect(const GroupPlace& place) = 0;
+};
+
+// Returns a backend by its name, "nccl" or "gloo". UNIMPLEMENTED: this process has not got it; the
+// message says what is missing.
+using OpenCommunicatorBackend =
+    std::function<absl::StatusOr<std::shared_ptr<CommunicatorBackend>>(const std::string& name)>;
+
+}  // namespace freshet
+
+#endif  // FRESHET_COLLECTIVE_COMMUNICATOR_BACKEND_H_

@@ -1,0 +1,117 @@
+#include "weights/broadcast_receiver.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/contract/weight_version.h"
+
+namespace freshet {
+namespace {
+
+using Code = absl::StatusCode;
+
+// A backend whose groups never come together.
+class LonelyBackend final : public CommunicatorBackend {
+ public:
+  absl::StatusOr<std::string> NewRendezvous() override { return "secret"; }
+  absl::StatusOr<std::unique_ptr<Communicator>> Connect(const GroupPlace& place) override {
+    connecting.Notify();
+    Notification stopped;
+    const std::stop_callback stop(place.stop, [&] { stopped.Notify(); });
+    if (stopped.WaitFor(place.timeout)) return absl::AbortedError("stopped");
+    return absl::DeadlineExceededError("alone");
+  }
+  Notification connecting;
+};
+
+class BroadcastReceiverTest : public testing::Test {
+ protected:
+  BroadcastReceiverTest() {
+    order_.manifest = version_.manifest;
+    order_.backend = "lonely";
+    order_.group = "group";
+    order_.rank = 1;
+    order_.size = 2;
+    order_.rendezvous = "secret";
+    order_.piece_bytes = 128;
+    order_.silence_timeout = absl::Minutes(2);
+  }
+  absl::Status Receive() {
+    return receiver_.Receive(order_, SystemClock::Get().Now() + absl::Minutes(2)).status();
+  }
+
+  const VersionForTest version_ = MakeVersion({0, 1}, 1, 1000, 64);
+  BroadcastOrder order_;
+  const std::shared_ptr<LonelyBackend> backend_ = std::make_shared<LonelyBackend>();
+  const std::shared_ptr<WeightSubscriber> subscriber_ = std::make_shared<WeightSubscriber>();
+  BroadcastReceiver receiver_{
+      [this](const std::string& name) -> absl::StatusOr<std::shared_ptr<CommunicatorBackend>> {
+        if (name == "lonely") return backend_;
+        return absl::UnimplementedError("no backend " + name);
+      },
+      subscriber_, WeightLimits(), SystemClock::Get(), nullptr};
+};
+
+TEST_F(BroadcastReceiverTest, AnOrderThatDoesNotFitIsRefusedBeforeAnythingIsAllocated) {
+  const BroadcastOrder good = order_;
+  const std::function<void(BroadcastOrder&)> harms[] = {
+      [](BroadcastOrder& o) { o.rank = 0; },
+      [](BroadcastOrder& o) { o.rank = 2; },
+      [](BroadcastOrder& o) { o.rank = -1; },
+      [](BroadcastOrder& o) { o.size = 1; },
+      [](BroadcastOrder& o) { o.size = 1 << 30; },
+      [](BroadcastOrder& o) { o.group = ""; },
+      [](BroadcastOrder& o) { o.group = std::string(10'000, 'g'); },
+      [](BroadcastOrder& o) { o.rendezvous = ""; },
+      [](BroadcastOrder& o) { o.piece_bytes = 0; },
+      [](BroadcastOrder& o) { o.piece_bytes = -64; },
+      [](BroadcastOrder& o) { o.piece_bytes = 65; },
+      [](BroadcastOrder& o) { o.piece_bytes = int64_t{64} << 30; },
+      [](BroadcastOrder& o) { o.first = -64; },
+      [](BroadcastOrder& o) { o.first = 32; },
+      [](BroadcastOrder& o) { o.first = 1024; },
+      [](BroadcastOrder& o) { o.manifest.total_bytes = int64_t{1} << 60; },
+      [](BroadcastOrder& o) { o.manifest.bucket_bytes = 0; },
+  };
+  int number = 0;
+  for (const auto& harm : harms) {
+    SCOPED_TRACE(number++);
+    order_ = good;
+    harm(order_);
+    EXPECT_EQ(Receive().code(), Code::kInvalidArgument);
+  }
+  order_ = good;
+  order_.first = 64;  // not here
+  EXPECT_EQ(Receive().code(), Code::kFailedPrecondition);
+}
+
+TEST_F(BroadcastReceiverTest, AskSaysWhatThisEngineCanDo) {
+  const auto fresh = receiver_.Ask(version_.manifest, "lonely");
+  ASSERT_TRUE(fresh.ok()) << fresh.status();
+  EXPECT_FALSE(fresh->prepared);
+  EXPECT_EQ(fresh->verified, 0);
+  EXPECT_EQ(receiver_.Ask(version_.manifest, "other").status().code(), Code::kUnimplemented);
+  ASSERT_TRUE(subscriber_->Prepare(version_.manifest, version_.bytes).ok());
+  EXPECT_TRUE(receiver_.Ask(version_.manifest, "lonely")->prepared);
+  ASSERT_TRUE(subscriber_->Activate(version_.receipt).ok());
+  const VersionForTest older = MakeVersion({0, 0}, 1, 1000, 64);
+  EXPECT_EQ(receiver_.Ask(older.manifest, "lonely").status().code(), Code::kFailedPrecondition);
+}
+
+TEST_F(BroadcastReceiverTest, ANewerCallEndsTheOneInProgress) {
+  absl::Status ended;
+  {
+    const std::jthread receiving([&] { ended = Receive(); });
+    ASSERT_TRUE(backend_->connecting.WaitFor(absl::Minutes(2)));
+    EXPECT_FALSE(receiver_.Ask(version_.manifest, "lonely")->prepared);
+  }
+  EXPECT_EQ(ended.code(), Code::kAborted);
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,235 @@
+#include "weights/broadcast_receiver.h"
+
+#include <algorithm>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "weights/transfer_time.h"
+
+namespace freshet {
+namespace {
+
+constexpr int kMaxRanks = 1025;
+constexpr size_t kMaxIdBytes = 256;
+constexpr int64_t kMaxPieceBytes = int64_t{1} << 30;
+
+}  // namespace
+
+BroadcastReceiver::BroadcastReceiver(OpenCommunicatorBackend open,
+                                     std::shared_ptr<WeightSubscriber> subscriber,
+                                     const WeightLimits& limits, const Clock& clock,
+                                     WeightSyncObserver* observer)
+    : open_(std::move(open)),
+      subscriber_(std::move(subscriber)),
+      limits_(limits),
+      clock_(clock),
+      observer_(observer) {}
+
+BroadcastReceiver::~BroadcastReceiver() = default;
+
+absl::StatusOr<std::shared_ptr<CommunicatorBackend>> BroadcastReceiver::Backend(
+    const std::string& name) {
+  {
+    MutexLock lock(mu_);
+    if (backend_ != nullptr && backend_name_ == name) return backend_;
+  }
+  if (!open_) return absl::UnimplementedError("this process takes part in no broadcasts");
+  FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<CommunicatorBackend> backend, open_(name));
+  MutexLock lock(mu_);
+  backend_name_ = name;
+  backend_ = std::move(backend);
+  return backend_;
+}
+
+int64_t BroadcastReceiver::VerifiedLocked(const std::string& content_hash) const {
+  return content_hash_ == content_hash ? verified_ : 0;
+}
+
+absl::StatusOr<BroadcastReceiver::Reply> BroadcastReceiver::Ask(const WeightManifest& manifest,
+                                                                const std::string& backend) {
+  FRESHET_RETURN_IF_ERROR(CheckManifest(manifest, limits_));
+  FRESHET_ASSIGN_OR_RETURN(const WeightSubscriber::Admission admission,
+                           subscriber_->Admit(manifest));
+  if (admission == WeightSubscriber::Admission::kHeld) return Reply{true};
+  FRESHET_RETURN_IF_ERROR(Backend(backend).status());
+  bool receiving = false;
+  int64_t verified = 0;
+  {
+    MutexLock lock(mu_);
+    receiving = receiving_;
+    verified = VerifiedLocked(manifest.content_hash);
+  }
+  if (receiving) Abort("superseded by a newer call");
+  return Reply{false, verified};
+}
+
+absl::Status BroadcastReceiver::CheckOrder(const BroadcastOrder& order) const {
+  FRESHET_RETURN_IF_ERROR(CheckManifest(order.manifest, limits_));
+  if (order.size < 2 || order.size > kMaxRanks || order.rank < 1 || order.rank >= order.size) {
+    return InvalidArgument("group: rank ", order.rank, " of ", order.size,
+                           "; an engine has 1 to size - 1, and size is at most ", kMaxRanks);
+  }
+  if (order.group.empty() || order.group.size() > kMaxIdBytes || order.rendezvous.empty() ||
+      order.rendezvous.size() > kMaxIdBytes) {
+    return InvalidArgument("group: id or rendezvous does not have 1 to ", kMaxIdBytes, " bytes");
+  }
+  const int64_t bucket = order.manifest.bucket_bytes;
+  // A bucket may itself be larger than the limit of a piece.
+  if (order.piece_bytes < bucket || order.piece_bytes % bucket != 0 ||
+      order.piece_bytes > std::max(kMaxPieceBytes, bucket)) {
+    return InvalidArgument("group: piece_bytes ", order.piece_bytes,
+                           " is not a multiple of bucket_bytes ", bucket, " of at most ",
+                           kMaxPieceBytes);
+  }
+  if (order.first < 0 || order.first > order.manifest.total_bytes || order.first % bucket != 0) {
+    return InvalidArgument("group: first ", order.first, " is not a multiple of bucket_bytes ",
+                           bucket, " within the version");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BroadcastReceiver::Begin(const BroadcastOrder& order, absl::Time deadline) {
+  MutexLock lock(mu_);
+  while (receiving_) {
+    const absl::Duration left = deadline - clock_.Now();
+    if (left <= absl::ZeroDuration()) {
+      return absl::DeadlineExceededError("the former broadcast has not ended in time");
+    }
+    changed_.WaitFor(mu_, left);
+  }
+  if (order.first > VerifiedLocked(order.manifest.content_hash)) {
+    return FailedPrecondition("the broadcast starts at byte ", order.first, ", but only ",
+                              VerifiedLocked(order.manifest.content_hash),
+                              " bytes of the version are here");
+  }
+  receiving_ = true;
+  connecting_ = std::stop_source();
+  return absl::OkStatus();
+}
+
+void BroadcastReceiver::End() {
+  MutexLock lock(mu_);
+  receiving_ = false;
+  changed_.NotifyAll();
+}
+
+absl::Status BroadcastReceiver::Reserve(const BroadcastOrder& order) {
+  {
+    MutexLock lock(mu_);
+    if (buffer_ != nullptr && content_hash_ == order.manifest.content_hash) {
+      verified_ = order.first;  // what follows is written again
+      return absl::OkStatus();
+    }
+    content_hash_.clear();
+    verified_ = 0;
+  }
+  buffer_ = nullptr;
+  FRESHET_ASSIGN_OR_RETURN(buffer_, pool_.Get(static_cast<size_t>(order.manifest.total_bytes)));
+  MutexLock lock(mu_);
+  content_hash_ = order.manifest.content_hash;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Communicator>> BroadcastReceiver::Join(const BroadcastOrder& order,
+                                                                      absl::Time deadline) {
+  FRESHET_ASSIGN_OR_RETURN(const std::shared_ptr<CommunicatorBackend> backend,
+                           Backend(order.backend));
+  GroupPlace place;
+  {
+    MutexLock lock(mu_);
+    if (communicator_ != nullptr && group_ == order.group) return communicator_;
+    communicator_ = nullptr;
+    place.stop = connecting_.get_token();
+  }
+  place.rank = order.rank;
+  place.size = order.size;
+  place.rendezvous = order.rendezvous;
+  place.timeout = std::min(order.silence_timeout, deadline - clock_.Now());
+  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> joined, backend->Connect(place));
+  MutexLock lock(mu_);
+  if (connecting_.stop_requested()) return absl::AbortedError("superseded by a newer call");
+  group_ = order.group;
+  communicator_ = std::move(joined);
+  return communicator_;
+}
+
+absl::Status BroadcastReceiver::Verify(const WeightManifest& manifest, int64_t first,
+                                       int64_t size) {
+  const absl::Time start = clock_.Now();
+  for (int64_t at = first; at < first + size; at += manifest.bucket_bytes) {
+    const int64_t length = std::min(manifest.bucket_bytes, first + size - at);
+    FRESHET_RETURN_IF_ERROR(
+        VerifyBucket(manifest, at / manifest.bucket_bytes,
+                     std::span(buffer_->data.get() + at, static_cast<size_t>(length))));
+  }
+  verify_time_ += clock_.Now() - start;
+  MutexLock lock(mu_);
+  verified_ = first + size;
+  return absl::OkStatus();
+}
+
+// Each piece is verified while the next one arrives. After damage this rank goes on taking part, so
+// that the others get theirs.
+absl::Status BroadcastReceiver::TakePieces(const BroadcastOrder& order, Communicator& communicator,
+                                           absl::Time deadline) {
+  absl::Status damaged;
+  std::jthread verifying;
+  const int64_t total = order.manifest.total_bytes;
+  for (int64_t at = order.first; at < total; at += order.piece_bytes) {
+    const int64_t size = std::min(order.piece_bytes, total - at);
+    const absl::Duration timeout =
+        std::min(StepTime(order.silence_timeout, size), deadline - clock_.Now());
+    FRESHET_RETURN_IF_ERROR(communicator.Broadcast(
+        std::span(buffer_->data.get() + at, static_cast<size_t>(size)), 0, timeout));
+    if (verifying.joinable()) verifying.join();
+    if (!damaged.ok()) continue;
+    verifying = std::jthread(
+        [this, &order, &damaged, at, size] { damaged = Verify(order.manifest, at, size); });
+  }
+  if (verifying.joinable()) verifying.join();
+  return damaged;
+}
+
+absl::StatusOr<BroadcastReceiver::Reply> BroadcastReceiver::Receive(const BroadcastOrder& order,
+                                                                    absl::Time deadline) {
+  FRESHET_RETURN_IF_ERROR(CheckOrder(order));
+  FRESHET_RETURN_IF_ERROR(subscriber_->Admit(order.manifest).status());
+  FRESHET_RETURN_IF_ERROR(Begin(order, deadline));
+  const absl::Cleanup ended = [this] { End(); };
+  FRESHET_RETURN_IF_ERROR(Reserve(order));
+  verify_time_ = absl::ZeroDuration();
+  FRESHET_ASSIGN_OR_RETURN(const std::shared_ptr<Communicator> communicator, Join(order, deadline));
+  const absl::Status taken = TakePieces(order, *communicator, deadline);
+  if (!taken.ok()) {
+    FRESHET_LOG(Warning) << "event=broadcast_failed version=" << order.manifest.policy.version
+                         << " rank=" << order.rank << " error=" << LogQuoted(Message(taken));
+    return taken;
+  }
+  if (observer_ != nullptr) observer_->OnPhase(WeightPhase::kVerify, verify_time_);
+  {
+    MutexLock lock(mu_);
+    content_hash_.clear();
+    verified_ = 0;
+  }
+  FRESHET_RETURN_IF_ERROR(
+      subscriber_->PrepareVerified(order.manifest, Freeze(std::exchange(buffer_, nullptr))));
+  return Reply{true};
+}
+
+void BroadcastReceiver::Abort(const std::string& reason) {
+  std::shared_ptr<Communicator> communicator;
+  {
+    MutexLock lock(mu_);
+    if (!receiving_) return;
+    connecting_.request_stop();
+    communicator = communicator_;
+  }
+  if (communicator != nullptr) communicator->Abort(reason);
+}
+
+}  // namespace freshet

@@ -1,0 +1,108 @@
+#ifndef FRESHET_WEIGHTS_BROADCAST_RECEIVER_H_
+#define FRESHET_WEIGHTS_BROADCAST_RECEIVER_H_
+
+#include <cstdint>
+#include <memory>
+#include <stop_token>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "collective/communicator_backend.h"
+#include "weights/manifest.h"
+#include "weights/weight_buffer_pool.h"
+#include "weights/weight_subscriber.h"
+#include "weights/weight_sync_observer.h"
+
+namespace freshet {
+
+// A broadcast in which to take part, from an untrusted caller.
+struct BroadcastOrder {
+  WeightManifest manifest;
+  std::string backend;
+  std::string group;  // its id
+  int rank = 1;       // of this process; the broadcasting one has rank 0
+  int size = 2;
+  std::string rendezvous;
+  int64_t first = 0;  // offset of the first byte that is broadcast
+  int64_t piece_bytes = 0;
+  absl::Duration silence_timeout;  // without progress the group has failed
+};
+
+// An engine's end of the broadcasts of one job. It stays in its group from one version to the next,
+// and keeps the verified prefix of a version whose group has failed, so that the next group can go
+// on behind it. Thread-safe.
+class BroadcastReceiver {
+ public:
+  struct Reply {
+    bool prepared = false;  // the subscriber holds the version
+    int64_t verified = 0;   // otherwise: length of the verified prefix here
+  };
+
+  // `clock` and `observer`, which may be null, must outlive it.
+  BroadcastReceiver(OpenCommunicatorBackend open, std::shared_ptr<WeightSubscriber> subscriber,
+                    const WeightLimits& limits, const Clock& clock, WeightSyncObserver* observer);
+  ~BroadcastReceiver();
+
+  // Whether this engine needs the version and can take part. Ends a Receive in progress.
+  // UNIMPLEMENTED: it has not got the backend. FAILED_PRECONDITION: as for WeightSubscriber::Admit.
+  // INVALID_ARGUMENT: the manifest.
+  absl::StatusOr<Reply> Ask(const WeightManifest& manifest, const std::string& backend)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Takes part in a broadcast and prepares the version. Blocks until `deadline` at most, and then
+  // until the backend gives up connecting. Errors: as for Ask, CommunicatorBackend::Connect and
+  // Communicator; INVALID_ARGUMENT: the order; DATA_LOSS: the bytes differ from the manifest;
+  // RESOURCE_EXHAUSTED: out of memory.
+  absl::StatusOr<Reply> Receive(const BroadcastOrder& order, absl::Time deadline)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Ends a Receive in progress with ABORTED.
+  void Abort(const std::string& reason) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  absl::StatusOr<std::shared_ptr<CommunicatorBackend>> Backend(const std::string& name)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status CheckOrder(const BroadcastOrder& order) const;
+  // Waits for the former Receive to end, and becomes the only one.
+  absl::Status Begin(const BroadcastOrder& order, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  void End() ABSL_LOCKS_EXCLUDED(mu_);
+  // Memory for the version: what a failed group left, if it is of this version.
+  absl::Status Reserve(const BroadcastOrder& order) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<std::shared_ptr<Communicator>> Join(const BroadcastOrder& order,
+                                                     absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status TakePieces(const BroadcastOrder& order, Communicator& communicator,
+                          absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Verify(const WeightManifest& manifest, int64_t first, int64_t size)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  int64_t VerifiedLocked(const std::string& content_hash) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const OpenCommunicatorBackend open_;
+  const std::shared_ptr<WeightSubscriber> subscriber_;
+  const WeightLimits limits_;
+  const Clock& clock_;
+  WeightSyncObserver* const observer_;
+  WeightBufferPool pool_;
+
+  // Of the Receive in progress alone.
+  std::shared_ptr<WeightBuffer> buffer_;
+  absl::Duration verify_time_;
+
+  Mutex mu_;
+  CondVar changed_;
+  bool receiving_ ABSL_GUARDED_BY(mu_) = false;
+  std::stop_source connecting_ ABSL_GUARDED_BY(mu_);
+  std::string group_ ABSL_GUARDED_BY(mu_);  // id of communicator_'s
+  std::shared_ptr<Communicator> communicator_ ABSL_GUARDED_BY(mu_);
+  std::string backend_name_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<CommunicatorBackend> backend_ ABSL_GUARDED_BY(mu_);
+  std::string content_hash_ ABSL_GUARDED_BY(mu_);  // of the version in buffer_
+  int64_t verified_ ABSL_GUARDED_BY(mu_) = 0;      // prefix of buffer_
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_WEIGHTS_BROADCAST_RECEIVER_H_
