@@ -32,7 +32,7 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Copies `data` of rank `root`, where it is only read, to all.
+  // Copies `data` of rank `root`, where it is only read, to all ranks.
   virtual absl::Status Broadcast(std::span<std::byte> data, int root, absl::Duration timeout) = 0;
   // Replaces `data` by its sum over all ranks, with the same bits on each.
   virtual absl::Status AllReduce(std::span<float> data, absl::Duration timeout) = 0;

@@ -16,9 +16,9 @@ namespace freshet {
 struct GroupPlace {
   int rank = 0;
   int size = 1;
-  std::string rendezvous;  // of NewRendezvous
-  absl::Duration timeout = absl::Seconds(30);
-  std::stop_token stop;
+  std::string rendezvous;                      // of NewRendezvous
+  absl::Duration timeout = absl::Seconds(30);  // of Connect; above 0
+  std::stop_token stop;                        // may end Connect earlier, with ABORTED
 };
 
 // Port: how processes form groups with one kind of communicator. Thread-safe.
@@ -30,15 +30,14 @@ class CommunicatorBackend {
   // passes it to the others over a channel that only they can read.
   virtual absl::StatusOr<std::string> NewRendezvous() = 0;
 
-  // Connects to the other ranks. Blocks until all have come, at most `timeout`; `stop` may end it
-  // earlier. Returns:
+  // Connects to the other ranks. Blocks until all have connected. Returns:
   //   INVALID_ARGUMENT: rank, size or rendezvous.
   //   UNAVAILABLE, DEADLINE_EXCEEDED: a rank has failed or has not come in time.
   //   ABORTED: `stop`.
   virtual absl::StatusOr<std::unique_ptr<Communicator>> Connect(const GroupPlace& place) = 0;
 };
 
-// Returns a backend by its name, "nccl" or "gloo". UNIMPLEMENTED: this process has not got it; the
+// Returns a backend by its name, "nccl" or "gloo". UNIMPLEMENTED: this process lacks it; the
 // message says what is missing.
 using OpenCommunicatorBackend =
     std::function<absl::StatusOr<std::shared_ptr<CommunicatorBackend>>(const std::string& name)>;

@@ -1,5 +1,9 @@
 #include "collective/gloo_backend.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <filesystem>
 #include <random>
 #include <string>
@@ -10,7 +14,6 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "collective/gloo_communicator.h"
-#include "collective/nccl_backend.h"
 
 namespace freshet {
 namespace {
@@ -21,6 +24,30 @@ constexpr size_t kNameDigits = 32;
 bool IsName(const std::string& name) {
   return name.size() == kNameDigits &&
          name.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+absl::Status Unusable(const std::string& folder, const std::string& reason) {
+  return StatusOf(absl::StatusCode::kUnavailable, folder, " ", reason,
+                  "; remove it, or set TMPDIR");
+}
+
+// A folder that only this user can enter.
+absl::StatusOr<std::string> PrivateFolder() {
+  std::error_code error;
+  const std::filesystem::path above = std::filesystem::temp_directory_path(error);
+  if (error) {
+    return StatusOf(absl::StatusCode::kUnavailable, "no folder for temporary files; set TMPDIR");
+  }
+  std::string folder = (above / StrCat("freshet-groups-", ::getuid())).string();
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    return Unusable(folder, "cannot be made");
+  }
+  struct stat found = {};
+  if (::lstat(folder.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) ||
+      found.st_uid != ::getuid() || (found.st_mode & 0077) != 0) {
+    return Unusable(folder, "is not a folder of this user with mode 0700");
+  }
+  return folder;
 }
 
 // Removes the file with the group.
@@ -48,18 +75,16 @@ class GlooBackend final : public CommunicatorBackend {
 
   absl::StatusOr<std::unique_ptr<Communicator>> Connect(const GroupPlace& place) override {
     if (!IsName(place.rendezvous)) {
-      return InvalidArgument("the rendezvous of Gloo has ", kNameDigits, " hexadecimal digits");
+      return InvalidArgument("rendezvous: Gloo needs ", kNameDigits,
+                             " lowercase hexadecimal digits");
     }
-    std::error_code error;
-    const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
-    if (error) {
-      return StatusOf(absl::StatusCode::kUnavailable, "no folder for temporary files; set TMPDIR");
-    }
+    FRESHET_ASSIGN_OR_RETURN(const std::string folder, PrivateFolder());
     GlooOptions options;
     options.rank = place.rank;
     options.size = place.size;
-    options.rendezvous_file = (folder / StrCat("freshet-group-", place.rendezvous)).string();
-    if (place.rank == 0) options.file_owner = std::make_shared<GroupFile>(options.rendezvous_file);
+    options.rendezvous_file = StrCat(folder, "/", place.rendezvous);
+    // Every rank removes it at the end: the group is connected or has failed then.
+    options.file_owner = std::make_shared<GroupFile>(options.rendezvous_file);
     options.connect_timeout = place.timeout;
     return ConnectGloo(options);
   }
@@ -68,11 +93,5 @@ class GlooBackend final : public CommunicatorBackend {
 }  // namespace
 
 std::shared_ptr<CommunicatorBackend> MakeGlooBackend() { return std::make_shared<GlooBackend>(); }
-
-absl::StatusOr<std::shared_ptr<CommunicatorBackend>> OpenBackend(const std::string& name) {
-  if (name == "gloo") return MakeGlooBackend();
-  if (name == "nccl") return OpenNcclBackend();
-  return absl::UnimplementedError(StrCat("no backend '", name.substr(0, 100), "'"));
-}
 
 }  // namespace freshet

@@ -7,13 +7,11 @@
 
 namespace freshet {
 
-// Groups of processes of one user on one host, by Gloo over the loopback interface. They find each
-// other through a file in the folder for temporary files, whose name is the secret. Connect does
-// not heed `stop`.
+// Groups of processes of one user on one host, by Gloo over the loopback interface, unencrypted.
+// They find each other through a file in a folder of this user, freshet-groups-UID, in the folder
+// for temporary files. Connect ignores `stop`; UNAVAILABLE also if that folder cannot be used.
+// Thread-safe.
 std::shared_ptr<CommunicatorBackend> MakeGlooBackend();
-
-// OpenCommunicatorBackend of the programs: "nccl" with GPU 0, and "gloo".
-absl::StatusOr<std::shared_ptr<CommunicatorBackend>> OpenBackend(const std::string& name);
 
 }  // namespace freshet
 

@@ -275,7 +275,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectGloo(const GlooOptions& opt
   }
   try {
     auto store = c10::make_intrusive<c10d::FileStore>(options.rendezvous_file, options.size);
-    store->setTimeout(Milliseconds(options.connect_timeout));
+    store->setTimeout(Milliseconds(std::max(options.connect_timeout, absl::ZeroDuration())));
     auto gloo = ProcessGroupGloo::Options::create(Milliseconds(options.connect_timeout));
     gloo->devices.push_back(ProcessGroupGloo::createDeviceForHostname(options.host));
     return std::make_unique<GlooCommunicator>(

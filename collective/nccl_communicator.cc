@@ -97,8 +97,7 @@ class NcclCommunicator final : public Communicator {
         return FailLocked(NcclError(*library_, "ncclCommInitRankConfig", result, comm_));
       }
     }
-    const std::stop_callback stopped(options_.stop,
-                                     [this] { Abort("the connecting was stopped"); });
+    const std::stop_callback stopped(options_.stop, [this] { Abort("connecting was stopped"); });
     return AwaitReady(deadline);
   }
 

@@ -1,4 +1,4 @@
-#include "collective/gloo_backend.h"
+#include "collective/open_backend.h"
 #include "rollout/service/native_engine_factory.h"
 #include "rollout/service/rollout_process.h"
 

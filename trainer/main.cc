@@ -1,7 +1,7 @@
 #include <string_view>
 
 #include "base/clock.h"
-#include "collective/gloo_backend.h"
+#include "collective/open_backend.h"
 #include "trainer/policy_learner_factory.h"
 #include "trainer/rank_process.h"
 #include "trainer/service/trainer_process.h"

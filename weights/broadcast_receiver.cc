@@ -17,6 +17,7 @@ namespace {
 constexpr int kMaxRanks = 1025;
 constexpr size_t kMaxIdBytes = 256;
 constexpr int64_t kMaxPieceBytes = int64_t{1} << 30;
+constexpr absl::Duration kMaxConnect = absl::Seconds(30);
 
 }  // namespace
 
@@ -38,7 +39,7 @@ absl::StatusOr<std::shared_ptr<CommunicatorBackend>> BroadcastReceiver::Backend(
     MutexLock lock(mu_);
     if (backend_ != nullptr && backend_name_ == name) return backend_;
   }
-  if (!open_) return absl::UnimplementedError("this process takes part in no broadcasts");
+  if (!open_) return absl::UnimplementedError("this process has no broadcast backend");
   FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<CommunicatorBackend> backend, open_(name));
   MutexLock lock(mu_);
   backend_name_ = name;
@@ -46,8 +47,13 @@ absl::StatusOr<std::shared_ptr<CommunicatorBackend>> BroadcastReceiver::Backend(
   return backend_;
 }
 
-int64_t BroadcastReceiver::VerifiedLocked(const std::string& content_hash) const {
-  return content_hash_ == content_hash ? verified_ : 0;
+bool BroadcastReceiver::KeepsLocked(const WeightManifest& manifest) const {
+  return content_hash_ == manifest.content_hash && total_bytes_ == manifest.total_bytes &&
+         bucket_bytes_ == manifest.bucket_bytes;
+}
+
+int64_t BroadcastReceiver::VerifiedLocked(const WeightManifest& manifest) const {
+  return KeepsLocked(manifest) ? verified_ : 0;
 }
 
 absl::StatusOr<BroadcastReceiver::Reply> BroadcastReceiver::Ask(const WeightManifest& manifest,
@@ -57,55 +63,53 @@ absl::StatusOr<BroadcastReceiver::Reply> BroadcastReceiver::Ask(const WeightMani
                            subscriber_->Admit(manifest));
   if (admission == WeightSubscriber::Admission::kHeld) return Reply{true};
   FRESHET_RETURN_IF_ERROR(Backend(backend).status());
-  bool receiving = false;
-  int64_t verified = 0;
-  {
-    MutexLock lock(mu_);
-    receiving = receiving_;
-    verified = VerifiedLocked(manifest.content_hash);
-  }
-  if (receiving) Abort("superseded by a newer call");
-  return Reply{false, verified};
+  Abort("superseded by a newer call");
+  MutexLock lock(mu_);
+  return Reply{false, VerifiedLocked(manifest)};
 }
 
 absl::Status BroadcastReceiver::CheckOrder(const BroadcastOrder& order) const {
   FRESHET_RETURN_IF_ERROR(CheckManifest(order.manifest, limits_));
   if (order.size < 2 || order.size > kMaxRanks || order.rank < 1 || order.rank >= order.size) {
-    return InvalidArgument("group: rank ", order.rank, " of ", order.size,
-                           "; an engine has 1 to size - 1, and size is at most ", kMaxRanks);
+    return InvalidArgument("group.rank is ", order.rank, " of ", order.size,
+                           "; it must be from 1 to size - 1, and size at most ", kMaxRanks);
   }
   if (order.group.empty() || order.group.size() > kMaxIdBytes || order.rendezvous.empty() ||
       order.rendezvous.size() > kMaxIdBytes) {
-    return InvalidArgument("group: id or rendezvous does not have 1 to ", kMaxIdBytes, " bytes");
+    return InvalidArgument("group.id and group.rendezvous must have 1 to ", kMaxIdBytes, " bytes");
   }
   const int64_t bucket = order.manifest.bucket_bytes;
   // A bucket may itself be larger than the limit of a piece.
   if (order.piece_bytes < bucket || order.piece_bytes % bucket != 0 ||
       order.piece_bytes > std::max(kMaxPieceBytes, bucket)) {
-    return InvalidArgument("group: piece_bytes ", order.piece_bytes,
-                           " is not a multiple of bucket_bytes ", bucket, " of at most ",
-                           kMaxPieceBytes);
+    return InvalidArgument("group.piece_bytes is ", order.piece_bytes,
+                           "; it must be a multiple of bucket_bytes ", bucket, ", at most ",
+                           std::max(kMaxPieceBytes, bucket));
   }
   if (order.first < 0 || order.first > order.manifest.total_bytes || order.first % bucket != 0) {
-    return InvalidArgument("group: first ", order.first, " is not a multiple of bucket_bytes ",
-                           bucket, " within the version");
+    return InvalidArgument("group.first is ", order.first,
+                           "; it must be a multiple of bucket_bytes ", bucket, ", at most ",
+                           order.manifest.total_bytes);
   }
   return absl::OkStatus();
 }
 
 absl::Status BroadcastReceiver::Begin(const BroadcastOrder& order, absl::Time deadline) {
+  Abort("superseded by a newer call");
   MutexLock lock(mu_);
-  while (receiving_) {
+  const int64_t number = ++newest_;
+  changed_.NotifyAll();
+  while (receiving_ && number == newest_) {
     const absl::Duration left = deadline - clock_.Now();
     if (left <= absl::ZeroDuration()) {
       return absl::DeadlineExceededError("the former broadcast has not ended in time");
     }
     changed_.WaitFor(mu_, left);
   }
-  if (order.first > VerifiedLocked(order.manifest.content_hash)) {
+  if (number != newest_) return absl::AbortedError("superseded by a newer call");
+  if (order.first > VerifiedLocked(order.manifest)) {
     return FailedPrecondition("the broadcast starts at byte ", order.first, ", but only ",
-                              VerifiedLocked(order.manifest.content_hash),
-                              " bytes of the version are here");
+                              VerifiedLocked(order.manifest), " bytes of the version are here");
   }
   receiving_ = true;
   connecting_ = std::stop_source();
@@ -121,7 +125,7 @@ void BroadcastReceiver::End() {
 absl::Status BroadcastReceiver::Reserve(const BroadcastOrder& order) {
   {
     MutexLock lock(mu_);
-    if (buffer_ != nullptr && content_hash_ == order.manifest.content_hash) {
+    if (buffer_ != nullptr && KeepsLocked(order.manifest)) {
       verified_ = order.first;  // what follows is written again
       return absl::OkStatus();
     }
@@ -132,6 +136,8 @@ absl::Status BroadcastReceiver::Reserve(const BroadcastOrder& order) {
   FRESHET_ASSIGN_OR_RETURN(buffer_, pool_.Get(static_cast<size_t>(order.manifest.total_bytes)));
   MutexLock lock(mu_);
   content_hash_ = order.manifest.content_hash;
+  total_bytes_ = order.manifest.total_bytes;
+  bucket_bytes_ = order.manifest.bucket_bytes;
   return absl::OkStatus();
 }
 
@@ -140,16 +146,22 @@ absl::StatusOr<std::shared_ptr<Communicator>> BroadcastReceiver::Join(const Broa
   FRESHET_ASSIGN_OR_RETURN(const std::shared_ptr<CommunicatorBackend> backend,
                            Backend(order.backend));
   GroupPlace place;
+  std::shared_ptr<Communicator> former;  // closed without the lock
   {
     MutexLock lock(mu_);
     if (communicator_ != nullptr && group_ == order.group) return communicator_;
+    former = std::move(communicator_);
     communicator_ = nullptr;
     place.stop = connecting_.get_token();
   }
+  former = nullptr;
   place.rank = order.rank;
   place.size = order.size;
   place.rendezvous = order.rendezvous;
-  place.timeout = std::min(order.silence_timeout, deadline - clock_.Now());
+  place.timeout = std::min({order.silence_timeout, kMaxConnect, deadline - clock_.Now()});
+  if (place.timeout <= absl::ZeroDuration()) {
+    return absl::DeadlineExceededError("no time left to connect to the group");
+  }
   FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> joined, backend->Connect(place));
   MutexLock lock(mu_);
   if (connecting_.stop_requested()) return absl::AbortedError("superseded by a newer call");
@@ -195,16 +207,20 @@ absl::Status BroadcastReceiver::TakePieces(const BroadcastOrder& order, Communic
   return damaged;
 }
 
+absl::Status BroadcastReceiver::Take(const BroadcastOrder& order, absl::Time deadline) {
+  FRESHET_RETURN_IF_ERROR(Reserve(order));
+  verify_time_ = absl::ZeroDuration();
+  FRESHET_ASSIGN_OR_RETURN(const std::shared_ptr<Communicator> communicator, Join(order, deadline));
+  return TakePieces(order, *communicator, deadline);
+}
+
 absl::StatusOr<BroadcastReceiver::Reply> BroadcastReceiver::Receive(const BroadcastOrder& order,
                                                                     absl::Time deadline) {
   FRESHET_RETURN_IF_ERROR(CheckOrder(order));
   FRESHET_RETURN_IF_ERROR(subscriber_->Admit(order.manifest).status());
   FRESHET_RETURN_IF_ERROR(Begin(order, deadline));
   const absl::Cleanup ended = [this] { End(); };
-  FRESHET_RETURN_IF_ERROR(Reserve(order));
-  verify_time_ = absl::ZeroDuration();
-  FRESHET_ASSIGN_OR_RETURN(const std::shared_ptr<Communicator> communicator, Join(order, deadline));
-  const absl::Status taken = TakePieces(order, *communicator, deadline);
+  const absl::Status taken = Take(order, deadline);
   if (!taken.ok()) {
     FRESHET_LOG(Warning) << "event=broadcast_failed version=" << order.manifest.policy.version
                          << " rank=" << order.rank << " error=" << LogQuoted(Message(taken));
@@ -223,12 +239,14 @@ absl::StatusOr<BroadcastReceiver::Reply> BroadcastReceiver::Receive(const Broadc
 
 void BroadcastReceiver::Abort(const std::string& reason) {
   std::shared_ptr<Communicator> communicator;
+  std::stop_source connecting;
   {
     MutexLock lock(mu_);
     if (!receiving_) return;
-    connecting_.request_stop();
+    connecting = connecting_;
     communicator = communicator_;
   }
+  connecting.request_stop();
   if (communicator != nullptr) communicator->Abort(reason);
 }
 

@@ -32,9 +32,8 @@ struct BroadcastOrder {
   absl::Duration silence_timeout;  // without progress the group has failed
 };
 
-// An engine's end of the broadcasts of one job. It stays in its group from one version to the next,
-// and keeps the verified prefix of a version whose group has failed, so that the next group can go
-// on behind it. Thread-safe.
+// An engine's side of one job's broadcasts. Keeps its group from one version to the next. If a
+// group fails, keeps the verified prefix, so that the next group continues after it. Thread-safe.
 class BroadcastReceiver {
  public:
   struct Reply {
@@ -47,16 +46,17 @@ class BroadcastReceiver {
                     const WeightLimits& limits, const Clock& clock, WeightSyncObserver* observer);
   ~BroadcastReceiver();
 
-  // Whether this engine needs the version and can take part. Ends a Receive in progress.
-  // UNIMPLEMENTED: it has not got the backend. FAILED_PRECONDITION: as for WeightSubscriber::Admit.
+  // Whether this engine needs the version and can take part. If so, ends a Receive in progress.
+  // UNIMPLEMENTED: it lacks the backend. FAILED_PRECONDITION: as for WeightSubscriber::Admit.
   // INVALID_ARGUMENT: the manifest.
   absl::StatusOr<Reply> Ask(const WeightManifest& manifest, const std::string& backend)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Takes part in a broadcast and prepares the version. Blocks until `deadline` at most, and then
-  // until the backend gives up connecting. Errors: as for Ask, CommunicatorBackend::Connect and
-  // Communicator; INVALID_ARGUMENT: the order; DATA_LOSS: the bytes differ from the manifest;
-  // RESOURCE_EXHAUSTED: out of memory.
+  // Takes part in a broadcast and prepares the version. A newer call ends this one with ABORTED.
+  // Blocks until `deadline`; a backend that does not heed `stop` may exceed it by its connect
+  // timeout of at most 30 s. Errors: as for Ask, CommunicatorBackend::Connect and Communicator;
+  // INVALID_ARGUMENT: the order; DATA_LOSS: the bytes differ from the manifest; RESOURCE_EXHAUSTED:
+  // out of memory.
   absl::StatusOr<Reply> Receive(const BroadcastOrder& order, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -67,7 +67,7 @@ class BroadcastReceiver {
   absl::StatusOr<std::shared_ptr<CommunicatorBackend>> Backend(const std::string& name)
       ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CheckOrder(const BroadcastOrder& order) const;
-  // Waits for the former Receive to end, and becomes the only one.
+  // Ends the former Receive, waits for its end, and becomes the only one.
   absl::Status Begin(const BroadcastOrder& order, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   void End() ABSL_LOCKS_EXCLUDED(mu_);
   // Memory for the version: what a failed group left, if it is of this version.
@@ -78,7 +78,10 @@ class BroadcastReceiver {
                           absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Verify(const WeightManifest& manifest, int64_t first, int64_t size)
       ABSL_LOCKS_EXCLUDED(mu_);
-  int64_t VerifiedLocked(const std::string& content_hash) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status Take(const BroadcastOrder& order, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether buffer_ is for this version, divided like this.
+  bool KeepsLocked(const WeightManifest& manifest) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  int64_t VerifiedLocked(const WeightManifest& manifest) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const OpenCommunicatorBackend open_;
   const std::shared_ptr<WeightSubscriber> subscriber_;
@@ -94,13 +97,17 @@ class BroadcastReceiver {
   Mutex mu_;
   CondVar changed_;
   bool receiving_ ABSL_GUARDED_BY(mu_) = false;
+  int64_t newest_ ABSL_GUARDED_BY(mu_) = 0;  // number of the newest Receive
   std::stop_source connecting_ ABSL_GUARDED_BY(mu_);
   std::string group_ ABSL_GUARDED_BY(mu_);  // id of communicator_'s
   std::shared_ptr<Communicator> communicator_ ABSL_GUARDED_BY(mu_);
   std::string backend_name_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<CommunicatorBackend> backend_ ABSL_GUARDED_BY(mu_);
-  std::string content_hash_ ABSL_GUARDED_BY(mu_);  // of the version in buffer_
-  int64_t verified_ ABSL_GUARDED_BY(mu_) = 0;      // prefix of buffer_
+  // Of the version in buffer_; the content hash alone does not determine the sizes.
+  std::string content_hash_ ABSL_GUARDED_BY(mu_);
+  int64_t total_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t bucket_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t verified_ ABSL_GUARDED_BY(mu_) = 0;  // prefix of buffer_
 };
 
 }  // namespace freshet

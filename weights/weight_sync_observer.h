@@ -29,6 +29,7 @@ class WeightSyncObserver {
   virtual ~WeightSyncObserver() = default;
   virtual void OnPhase(WeightPhase phase, absl::Duration took) = 0;
   virtual void OnBytes(int64_t bytes) = 0;  // sent by this process, excluding shared memory
+  // A member was left out, or a pull has failed; or, with cause "group", a group of a broadcast.
   virtual void OnFailure(const char* cause) = 0;
   // A publication of `job` brought its version to members by one route: "shm",
   // "grpc_relay", "nccl" or "gloo". `took` has one entry per member, at least one, in any order. In

@@ -1,227 +1,295 @@
-// Measures the bandwidth in GB/s of the weight transports (shared memory and relay) to engine
-// processes, compared with memcpy of the same bytes.
+// Measures publications of a model's weights from a trainer's process to engine processes, which
+// generate meanwhile. bench/weights.py runs it beside peers and prints the table.
 //
-//   weight_bench [--rounds N] [--json FILE]   prints a table; writes rows {name, ours, ...} to FILE
-//   weight_bench --engine                     runs an engine; the bench starts these itself
-#include <fcntl.h>
-#include <grpcpp/grpcpp.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <algorithm>
+//   weight_bench serve [--model T|M] [--engines N] [--batch B]
+//   weight_bench engine [--model T|M] [--batch B]     started by serve
+//
+// serve answers requests, one JSON object a line:
+//   {"workload": "publish", "route": ROUTE}  one version by shm, grpc_relay or gloo
+//   {"workload": "kill", "route": ROUTE}     one that loses an engine in the middle
+//   {"workload": "storm", "route": ROUTE, "changes": N, "seconds": S}  engines come and go
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
+#include <functional>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/command_line.h"
 #include "base/mutex.h"
 #include "base/str_cat.h"
+#include "bench/model/bench_model.h"
+#include "bench/weights/bench_engine.h"
+#include "collective/gloo_backend.h"
 #include "nlohmann/json.hpp"
-#include "services/runtime/channel.h"
 #include "weights/grpc/cluster_transport.h"
-#include "weights/grpc/weight_service.h"
 #include "weights/shm/memory_file.h"
 #include "weights/weight_publisher.h"
 
 namespace freshet {
 namespace {
 
-constexpr char kJob[] = "bench";
-constexpr char kHost[] = "bench-host";
-constexpr int64_t kBucketBytes = 4 << 20;
+constexpr absl::Duration kTakeLimit = absl::Minutes(2);
 
-std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
-  static Mutex mu;
-  static auto* const channels = new std::map<std::string, std::shared_ptr<grpc::Channel>>();
-  MutexLock lock(mu);
-  std::shared_ptr<grpc::Channel>& channel = (*channels)[address];
-  if (channel == nullptr) channel = runtime::MakeChannel(address, {}).value_or(nullptr);
-  return channel;
+double Seconds(absl::Time start) { return absl::ToDoubleSeconds(SystemClock::Get().Now() - start); }
+
+void Pause(absl::Duration time) {
+  Notification never;
+  never.WaitFor(time);
 }
 
-int RunEngine() {
-  GrpcWeightService service({.host = kHost}, Connect, SystemClock::Get(), nullptr);
-  service.Serve(kJob, {std::make_shared<WeightSubscriber>(), {}, {}});
-  int port = 0;
-  grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(&service);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr) return 1;
-  std::printf("127.0.0.1:%d\n", port);
-  std::fflush(stdout);
-  char byte = 0;
-  while (::read(STDIN_FILENO, &byte, 1) > 0) {
+class Trainer {
+ public:
+  Trainer(const std::string& model, int engines, int batch)
+      : model_(model),
+        batch_(batch),
+        source_(BenchWeights(BenchModel(model), Dtype::kBf16)),
+        bytes_(reinterpret_cast<const char*>(source_->data()), source_->size()),
+        copy_(bytes_.size(), '\0') {
+    source_ = nullptr;
+    for (int i = 0; i < engines; ++i) Add(batch);
+    for (int i = 0; i < 3; ++i) Publish("shm");  // touches memory, and starts the engines
   }
-  server->Shutdown(std::chrono::system_clock::now());
+
+  nlohmann::json Answer(const nlohmann::json& request) {
+    const std::string workload = request.at("workload");
+    const std::string route = request.value("route", "shm");
+    if (workload == "publish") return Publish(route);
+    if (workload == "kill") return Kill(route);
+    if (workload == "storm") return Storm(route, request.at("changes"), request.at("seconds"));
+    return {{"error", "unknown workload"}};
+  }
+
+ private:
+  struct Route {
+    std::shared_ptr<ClusterTransport> transport;
+    std::unique_ptr<WeightPublisher> publisher;
+  };
+
+  void Add(int batch) {
+    engines_.push_back(std::make_unique<EngineProcess>(model_, batch));
+    names_.push_back(StrCat("engine-", 1000 + added_++));
+    SetMembers();
+  }
+  void Remove() {
+    engines_.pop_back();
+    names_.pop_back();
+    SetMembers();
+  }
+  void SetMembers() {
+    ++revision_;
+    for (auto& [name, route] : routes_) route.transport->SetMembers(revision_, Members());
+  }
+  std::vector<WeightMember> Members() const {
+    std::vector<WeightMember> members;
+    for (size_t i = 0; i < engines_.size(); ++i) {
+      members.push_back({names_[i], engines_[i]->address()});
+    }
+    return members;
+  }
+
+  WeightPublisher& Publisher(const std::string& name) {
+    Route& route = routes_[name];
+    if (route.publisher == nullptr) {
+      ClusterTransportOptions options{
+          .job = kBenchJob, .route = *ParseClusterRoute(name), .host = kBenchHost};
+      if (name == "gloo") options.backend = MakeGlooBackend();
+      route.transport =
+          std::make_shared<ClusterTransport>(options, BenchChannel, SystemClock::Get(), nullptr);
+      route.transport->SetMembers(revision_, Members());
+      std::unique_ptr<WeightStager> stager;
+      if (name == "shm") stager = std::make_unique<MemoryFileStager>();
+      route.publisher = std::make_unique<WeightPublisher>(
+          std::vector<WeightEntry>(), kWeightBucketBytes,
+          std::vector<std::shared_ptr<WeightTransport>>{route.transport}, std::move(stager));
+    }
+    return *route.publisher;
+  }
+
+  // Stages and publishes the next version; waits until `engines` hold it. Returns seconds.
+  struct Times {
+    double stage = 0;
+    double publish = 0;
+    int64_t holders = 0;
+  };
+  Times Send(const std::string& route, const std::function<void()>& meanwhile = {}) {
+    WeightPublisher& publisher = Publisher(route);
+    ++version_;
+    std::memcpy(bytes_.data(), &version_, sizeof version_);
+    Times times;
+    absl::Time start = SystemClock::Get().Now();
+    const WeightSnapshot& staged = publisher.Stage({0, version_}, 1, bytes_);
+    times.stage = Seconds(start);
+    start = SystemClock::Get().Now();
+    const absl::Status started =
+        publisher.Publish({staged.manifest.policy, 1, version_, staged.manifest.content_hash, ""});
+    if (meanwhile) meanwhile();
+    times.holders = started.ok() ? publisher.AwaitPublished() : 0;
+    times.publish = Seconds(start);
+    return times;
+  }
+
+  // Whether the first `engines` engines generate with the newest version. The slowest stall is in
+  // `steps`, in steps.
+  bool AwaitTaken(size_t engines, double& step_seconds, double& stall_steps) {
+    const absl::Time give_up = SystemClock::Get().Now() + kTakeLimit;
+    for (size_t i = 0; i < engines; ++i) {
+      double gap = 0;
+      while (true) {
+        const nlohmann::json stats = engines_[i]->Stats();
+        gap = std::max(gap, stats.at("gap_seconds").get<double>());
+        step_seconds = std::max(step_seconds, stats.at("step_seconds").get<double>());
+        if (stats.at("version") == version_) break;
+        if (SystemClock::Get().Now() > give_up) return false;
+        Pause(absl::Milliseconds(20));
+      }
+      // The swap is in the gap before the next step's end.
+      Pause(absl::Seconds(2 * step_seconds + 0.05));
+      gap = std::max(gap, engines_[i]->Stats().at("gap_seconds").get<double>());
+      if (step_seconds > 0) stall_steps = std::max(stall_steps, gap / step_seconds - 1);
+    }
+    return true;
+  }
+
+  nlohmann::json Publish(const std::string& route) {
+    Publisher(route);
+    Pause(absl::Seconds(1));
+    for (auto& engine : engines_) engine->Stats();
+    Pause(absl::Seconds(batch_ > 0 ? 1.0 : 0.0));
+    double step = 0;
+    int64_t tokens = 0;
+    for (auto& engine : engines_) {
+      const nlohmann::json stats = engine->Stats();
+      step = std::max(step, stats.at("step_seconds").get<double>());
+      tokens += stats.at("tokens").get<int64_t>();
+    }
+    absl::Time start = SystemClock::Get().Now();
+    std::memcpy(copy_.data(), bytes_.data(), bytes_.size());
+    const double memcpy_seconds = Seconds(start);
+    start = SystemClock::Get().Now();
+    const Times times = Send(route);
+    double stall = 0;
+    const bool taken = AwaitTaken(engines_.size(), step, stall);
+    return {{"bytes", bytes_.size()},
+            {"memcpy_seconds", memcpy_seconds},
+            {"stage_seconds", times.stage},
+            {"publish_seconds", times.publish},
+            {"holders", taken ? times.holders : 0},
+            {"engines", engines_.size()},
+            {"step_seconds", step},
+            {"tokens_per_second", tokens},
+            {"stall_steps", stall}};
+  }
+
+  // With one more engine, which does not generate: a version as usual, and one in whose middle it
+  // dies.
+  nlohmann::json Kill(const std::string& route) {
+    Add(0);
+    Send(route);
+    const Times usual = Send(route);
+    EngineProcess& victim = *engines_.back();
+    const Times disturbed = Send(route, [&] {
+      Pause(absl::Seconds(usual.publish / 2));
+      victim.Kill();
+    });
+    Remove();
+    return {{"usual_seconds", usual.publish},
+            {"killed_seconds", disturbed.publish},
+            {"holders", disturbed.holders},
+            {"others", engines_.size()}};
+  }
+
+  // Engines come and go, one change at a time, while versions flow. The permanent ones must take
+  // every version that is published.
+  nlohmann::json Storm(const std::string& route, int changes, double seconds) {
+    const size_t permanent = engines_.size();
+    Send(route);
+    double step = 0;
+    double stall = 0;
+    if (!AwaitTaken(permanent, step, stall)) return {{"error", "no start"}};
+    std::vector<int64_t> before;
+    for (size_t i = 0; i < permanent; ++i) before.push_back(engines_[i]->Stats().at("versions"));
+    const absl::Time start = SystemClock::Get().Now();
+    int done = 0;
+    int64_t published = 0;
+    int64_t lost = 0;
+    double slowest = 0;
+    while (done < changes) {
+      if (Seconds(start) >= seconds * done / changes) {
+        if (done % 2 == 0) {
+          Add(0);
+        } else {
+          engines_.back()->Kill();  // it leaves the members a moment later
+        }
+        ++done;
+      }
+      const Times times = Send(route);
+      if (done % 2 == 0 && engines_.size() > permanent) Remove();
+      slowest = std::max(slowest, times.publish);
+      ++published;
+      if (!AwaitTaken(permanent, step, stall)) ++lost;
+    }
+    int64_t taken = 0;
+    for (size_t i = 0; i < permanent; ++i) {
+      taken += engines_[i]->Stats().at("versions").get<int64_t>() - before[i];
+    }
+    return {{"seconds", Seconds(start)},
+            {"changes", done},
+            {"published", published},
+            {"lost", lost + static_cast<int64_t>(permanent) * published - taken},
+            {"slowest_seconds", slowest}};
+  }
+
+  const std::string model_;
+  const int batch_;
+  WeightBytes source_;
+  std::string bytes_;
+  std::string copy_;
+  std::vector<std::unique_ptr<EngineProcess>> engines_;
+  std::vector<std::string> names_;
+  int added_ = 0;
+  int64_t revision_ = 0;
+  int64_t version_ = 0;
+  std::map<std::string, Route> routes_;
+};
+
+int Serve(const std::string& model, int engines, int batch) {
+  Trainer trainer(model, engines, batch);
+  std::printf("{}\n");
+  std::fflush(stdout);
+  for (std::string line; std::getline(std::cin, line);) {
+    std::printf("%s\n", trainer.Answer(nlohmann::json::parse(line)).dump().c_str());
+    std::fflush(stdout);
+  }
   return 0;
 }
 
-// An engine process. It exits when its standard input is closed.
-class Engine {
- public:
-  Engine() {
-    int in[2];
-    int out[2];
-    if (::pipe2(in, O_CLOEXEC) != 0 || ::pipe2(out, O_CLOEXEC) != 0) std::abort();
-    posix_spawn_file_actions_t actions;
-    ::posix_spawn_file_actions_init(&actions);
-    ::posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
-    ::posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
-    std::string name = "weight_bench";
-    std::string mode = "--engine";
-    char* arguments[] = {name.data(), mode.data(), nullptr};
-    if (::posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, arguments, environ) != 0) {
-      std::abort();
-    }
-    ::posix_spawn_file_actions_destroy(&actions);
-    ::close(in[0]);
-    ::close(out[1]);
-    stdin_ = in[1];
-    char byte = 0;
-    while (::read(out[0], &byte, 1) == 1 && byte != '\n') address_.push_back(byte);
-    ::close(out[0]);
+int Main(int argc, char** argv) {
+  CommandLine app("how fast weights travel", "weight_bench");
+  app.RequireCommand();
+  std::string model = "M";
+  int engines = 2;
+  int batch = 16;
+  const Command serve = app.AddCommand("serve", "a trainer and its engines");
+  serve.Add("--engines", engines).Positive();
+  const Command engine = app.AddCommand("engine", "one engine; started by serve");
+  for (const Command& command : {serve, engine}) {
+    command.Add("--model", model, "T: 33.6 M parameters; M: 415 M").OneOf({"T", "M"});
+    command.Add("--batch", batch, "samples that an engine generates at once; 0: none")
+        .Range(0, 512);
   }
-  ~Engine() {
-    ::close(stdin_);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
-  const std::string& address() const { return address_; }
-
- private:
-  pid_t pid_ = 0;
-  int stdin_ = -1;
-  std::string address_;
-};
-
-double Seconds(absl::Time start) { return absl::ToDoubleSeconds(SystemClock::Get().Now() - start); }
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-// Median time of a copy of `bytes` into memory that is already mapped.
-double MemcpySeconds(const std::string& bytes, int rounds) {
-  std::string to(bytes.size(), '\0');
-  std::vector<double> seconds;
-  for (int i = 0; i < rounds; ++i) {
-    const absl::Time start = SystemClock::Get().Now();
-    std::memcpy(to.data(), bytes.data(), bytes.size());
-    seconds.push_back(Seconds(start));
-  }
-  return Median(std::move(seconds));
-}
-
-struct Figures {
-  double stage = 0;    // seconds: copy out of the trainer, with hashing
-  double publish = 0;  // seconds until the last engine has activated
-  int64_t holders = 0;
-};
-
-Figures Measure(ClusterRoute route, int engines, std::string& bytes, int rounds) {
-  std::vector<std::unique_ptr<Engine>> processes;
-  std::vector<WeightMember> members;
-  for (int i = 0; i < engines; ++i) {
-    processes.push_back(std::make_unique<Engine>());
-    members.push_back({StrCat("engine-", i), processes.back()->address()});
-  }
-  const auto transport = std::make_shared<ClusterTransport>(
-      ClusterTransportOptions{.job = kJob, .route = route, .host = kHost}, Connect,
-      SystemClock::Get(), nullptr);
-  transport->SetMembers(1, members);
-  std::unique_ptr<WeightStager> stager;
-  if (route == ClusterRoute::kShm) stager = std::make_unique<MemoryFileStager>();
-  WeightPublisher publisher({}, kBucketBytes, {transport}, std::move(stager));
-  std::vector<double> stage;
-  std::vector<double> publish;
-  Figures figures;
-  figures.holders = engines;
-  for (int64_t v = 1; v <= rounds + 2; ++v) {
-    bytes[0] = static_cast<char>(v);
-    const absl::Time start = SystemClock::Get().Now();
-    const WeightSnapshot& staged = publisher.Stage({0, v}, 1, bytes);
-    const absl::Time staged_at = SystemClock::Get().Now();
-    const absl::Status started =
-        publisher.Publish({staged.manifest.policy, 1, v, staged.manifest.content_hash, ""});
-    const int64_t holders = started.ok() ? publisher.AwaitPublished() : 0;
-    if (v <= 2) continue;  // warm-up: touches fresh memory
-    stage.push_back(absl::ToDoubleSeconds(staged_at - start));
-    publish.push_back(Seconds(staged_at));
-    figures.holders = std::min(figures.holders, holders);
-  }
-  figures.stage = Median(std::move(stage));
-  figures.publish = Median(std::move(publish));
-  return figures;
-}
-
-int RunBench(int rounds, const std::string& json_file) {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  std::printf("%-10s %6s %7s %9s %9s %14s %14s %12s\n", "transport", "MiB", "engines", "stage ms",
-              "send ms", "GB/s an engine", "GB/s together", "memcpy GB/s");
-  for (const int64_t mib : {64, 512}) {
-    std::string bytes(static_cast<size_t>(mib) << 20, 'w');
-    for (size_t i = 0; i < bytes.size(); i += 61)
-      bytes[i] = static_cast<char>(i * 2654435761U >> 9);
-    const auto size = static_cast<double>(bytes.size());
-    const double ceiling = size / MemcpySeconds(bytes, rounds + 2) / 1e9;
-    for (const ClusterRoute route : {ClusterRoute::kShm, ClusterRoute::kRelay}) {
-      const char* name = route == ClusterRoute::kShm ? "shm" : "grpc_relay";
-      for (const int engines : {1, 2, 4}) {
-        const Figures figures = Measure(route, engines, bytes, rounds);
-        if (figures.holders != engines) {
-          std::fprintf(stderr, "%s: only %lld of %d engines got it\n", name,
-                       static_cast<long long>(figures.holders), engines);
-          return 1;
-        }
-        const double each = size / (figures.stage + figures.publish) / 1e9;
-        std::printf("%-10s %6lld %7d %9.1f %9.1f %14.2f %14.2f %12.2f\n", name,
-                    static_cast<long long>(mib), engines, 1e3 * figures.stage,
-                    1e3 * figures.publish, each, engines * each, ceiling);
-        std::fflush(stdout);
-        rows.push_back({{"name", StrCat("weights/", name, "/", mib, "MiB/", engines)},
-                        {"ours", each},
-                        {"peer", ceiling},
-                        {"peer_name", "memcpy"},
-                        {"ratio", each / ceiling},
-                        {"unit", "GB/s from the trainer's arena to every engine active"},
-                        {"engines", engines},
-                        {"stage_seconds", figures.stage},
-                        {"publish_seconds", figures.publish}});
-      }
-    }
-  }
-  if (json_file.empty()) return 0;
-  std::ofstream out(json_file);
-  out << rows.dump(1) << "\n";
-  return out.good() ? 0 : 3;
+  serve.OnRun([&] { return Serve(model, engines, batch); });
+  engine.OnRun([&] { return RunBenchEngine(model, batch); });
+  return app.Run(argc, argv);
 }
 
 }  // namespace
 }  // namespace freshet
 
-int main(int argc, char** argv) {
-  int rounds = 7;
-  std::string json_file;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    if (argument == "--engine") return freshet::RunEngine();
-    if (argument == "--rounds" && i + 1 < argc) {
-      rounds = std::max(1, std::atoi(argv[++i]));
-    } else if (argument == "--json" && i + 1 < argc) {
-      json_file = argv[++i];
-    } else {
-      std::fprintf(stderr, "usage: weight_bench [--rounds N] [--json FILE]\n");
-      return 2;
-    }
-  }
-  return freshet::RunBench(rounds, json_file);
-}
+int main(int argc, char** argv) { return freshet::Main(argc, argv); }

@@ -6,10 +6,11 @@
 
 namespace freshet {
 
-void ClusterRolloutWeights::Serve(const std::string& job,
+void ClusterRolloutWeights::Serve(const std::string& job, const std::string& transport,
                                   std::shared_ptr<WeightSubscriber> subscriber) {
   WeightEndpoint endpoint;
   endpoint.subscriber = std::move(subscriber);
+  if (transport == "nccl" || transport == "gloo") endpoint.broadcast_backend = transport;
   service_.Serve(job, std::move(endpoint));
 }
 

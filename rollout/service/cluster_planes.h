@@ -30,7 +30,8 @@ class ClusterRolloutWeights final : public RolloutWeightPlane {
         seed_(seed),
         time_scale_(time_scale) {}
 
-  void Serve(const std::string& job, std::shared_ptr<WeightSubscriber> subscriber) override;
+  void Serve(const std::string& job, const std::string& transport,
+             std::shared_ptr<WeightSubscriber> subscriber) override;
   void Forget(const std::string& job) override { service_.Forget(job); }
   absl::Status Pull(const std::string& job, const PolicyVersion& at_least,
                     const std::vector<WeightMember>& engines,

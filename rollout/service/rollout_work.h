@@ -46,7 +46,8 @@ class EnvironmentPool {
 class RolloutWeightPlane {
  public:
   virtual ~RolloutWeightPlane() = default;
-  virtual void Serve(const std::string& job, std::shared_ptr<WeightSubscriber> subscriber) = 0;
+  virtual void Serve(const std::string& job, const std::string& transport,
+                     std::shared_ptr<WeightSubscriber> subscriber) = 0;
   virtual void Forget(const std::string& job) = 0;
   // Pulls the newest version, at least `at_least`, from a member; see PullWeights. `timeout`: per
   // member.

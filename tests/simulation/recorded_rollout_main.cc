@@ -1,7 +1,7 @@
 #include <memory>
 
 #include "base/status_macros.h"
-#include "collective/gloo_backend.h"
+#include "collective/open_backend.h"
 #include "rollout/service/native_engine_factory.h"
 #include "rollout/service/rollout_process.h"
 #include "tests/simulation/history_store.h"

@@ -2,7 +2,7 @@
 #include <string_view>
 
 #include "base/clock.h"
-#include "collective/gloo_backend.h"
+#include "collective/open_backend.h"
 #include "tests/simulation/history_store.h"
 #include "tests/simulation/recorded_learner.h"
 #include "trainer/policy_learner_factory.h"

@@ -2,8 +2,10 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "gmock/gmock.h"
@@ -15,11 +17,41 @@ namespace {
 
 using Code = absl::StatusCode;
 
-// A backend whose groups never come together.
+// Brings two pieces of a version, from the byte that the first one is for, and then fails.
+class FailingCommunicator final : public Communicator {
+ public:
+  explicit FailingCommunicator(WeightBytes bytes) : bytes_(std::move(bytes)) {}
+  int rank() const override { return 1; }
+  int size() const override { return 2; }
+  absl::Status Broadcast(std::span<std::byte> data, int /*root*/, absl::Duration) override {
+    if (++pieces_ > 2) return absl::UnavailableError("the group has failed");
+    for (size_t i = 0; i < data.size(); ++i) data[i] = bytes_->data()[at_++ % bytes_->size()];
+    return absl::OkStatus();
+  }
+  absl::Status AllReduce(std::span<float>, absl::Duration) override { return absl::OkStatus(); }
+  absl::Status ReduceScatter(std::span<const float>, std::span<float>, absl::Duration) override {
+    return absl::OkStatus();
+  }
+  absl::Status AllGather(std::span<const std::byte>, std::span<std::byte>,
+                         absl::Duration) override {
+    return absl::OkStatus();
+  }
+  absl::Status Barrier(absl::Duration) override { return absl::OkStatus(); }
+  void Abort(const std::string&) override {}
+  absl::Status error() override { return absl::OkStatus(); }
+
+ private:
+  const WeightBytes bytes_;
+  size_t at_ = 0;
+  int pieces_ = 0;
+};
+
+// A backend whose groups never come together, or fail after two pieces of `brings`.
 class LonelyBackend final : public CommunicatorBackend {
  public:
   absl::StatusOr<std::string> NewRendezvous() override { return "secret"; }
   absl::StatusOr<std::unique_ptr<Communicator>> Connect(const GroupPlace& place) override {
+    if (brings != nullptr) return std::make_unique<FailingCommunicator>(brings);
     connecting.Notify();
     Notification stopped;
     const std::stop_callback stop(place.stop, [&] { stopped.Notify(); });
@@ -27,6 +59,7 @@ class LonelyBackend final : public CommunicatorBackend {
     return absl::DeadlineExceededError("alone");
   }
   Notification connecting;
+  WeightBytes brings;
 };
 
 class BroadcastReceiverTest : public testing::Test {
@@ -101,6 +134,35 @@ TEST_F(BroadcastReceiverTest, AskSaysWhatThisEngineCanDo) {
   ASSERT_TRUE(subscriber_->Activate(version_.receipt).ok());
   const VersionForTest older = MakeVersion({0, 0}, 1, 1000, 64);
   EXPECT_EQ(receiver_.Ask(older.manifest, "lonely").status().code(), Code::kFailedPrecondition);
+}
+
+// What a failed group leaves belongs to one version with one division into buckets, of which the
+// content hash covers neither.
+TEST_F(BroadcastReceiverTest, KeepsWhatAFailedGroupBroughtForTheSameVersionOnly) {
+  backend_->brings = version_.bytes;
+  ASSERT_EQ(Receive().code(), Code::kUnavailable);
+  EXPECT_EQ(receiver_.Ask(version_.manifest, "lonely")->verified, 256);
+  const BroadcastOrder good = order_;
+  order_.manifest.bucket_bytes = order_.piece_bytes = order_.first = 63;  // as many buckets
+  EXPECT_EQ(receiver_.Ask(order_.manifest, "lonely")->verified, 0);
+  EXPECT_EQ(Receive().code(), Code::kFailedPrecondition);
+  order_ = good;
+  order_.first = 320;
+  EXPECT_EQ(Receive().code(), Code::kFailedPrecondition);
+  // Bytes that the next group brings are verified again, also those that were here.
+  order_ = good;
+  order_.group = "next";
+  order_.first = 128;
+  EXPECT_EQ(Receive().code(), Code::kUnavailable);
+  EXPECT_EQ(receiver_.Ask(version_.manifest, "lonely")->verified, 128);
+  // As many buckets of other sizes: needs other memory.
+  order_.group = "last";
+  order_.first = 0;
+  order_.manifest.bucket_bytes = order_.piece_bytes = 1 << 16;
+  order_.manifest.total_bytes = 15 * order_.piece_bytes + 1;
+  order_.manifest.entries.clear();
+  EXPECT_EQ(Receive().code(), Code::kUnavailable);
+  EXPECT_EQ(receiver_.Ask(order_.manifest, "lonely")->verified, 0);
 }
 
 TEST_F(BroadcastReceiverTest, ANewerCallEndsTheOneInProgress) {

@@ -20,11 +20,12 @@ absl::StatusOr<std::unique_ptr<TrainerWeightPlane>> ClusterWeightPlane::Create(
   FRESHET_ASSIGN_OR_RETURN(options.route, ParseClusterRoute(sync.transport()));
   if (options.route == ClusterRoute::kNccl || options.route == ClusterRoute::kGloo) {
     absl::StatusOr<std::shared_ptr<CommunicatorBackend>> backend =
-        absl::UnimplementedError("this trainer takes part in no broadcasts");
+        absl::UnimplementedError("it has no broadcast backend");
     if (open_backend) backend = open_backend(sync.transport());
     if (!backend.ok()) {
-      return FailedPrecondition("weight_sync.transport is ", sync.transport(),
-                                ", but: ", Message(backend.status()), "; use auto");
+      return FailedPrecondition("weight_sync.transport: ", sync.transport(),
+                                " does not work on this trainer: ", Message(backend.status()),
+                                "; use auto");
     }
     options.backend = *std::move(backend);
   }

@@ -17,7 +17,7 @@ namespace freshet {
 class ClusterWeightPlane final : public TrainerWeightPlane {
  public:
   // `time_scale` scales all timeouts except the job's own. INVALID_ARGUMENT: a transport that
-  // clusters do not support. FAILED_PRECONDITION: this process has not got its backend.
+  // clusters do not support. FAILED_PRECONDITION: this process lacks its backend.
   static absl::StatusOr<std::unique_ptr<TrainerWeightPlane>> Create(
       const cluster::v1::Assign& assign, const std::string& host, ChannelSource channels,
       const Clock& clock, WeightSyncObserver* observer, GrpcWeightService& service,

@@ -77,10 +77,14 @@ std::unique_ptr<WeightBroadcaster> ClusterTransport::MakeBroadcaster() {
   options.backend = options_.backend;
   options.silence_timeout = options_.silence_timeout;
   options.piece_bytes = options_.piece_bytes;
-  std::function<void(int64_t)> on_bytes;
-  if (observer_ != nullptr) on_bytes = [this](int64_t bytes) { observer_->OnBytes(bytes); };
+  options.retry = options_.last_retry;
+  BroadcasterHooks hooks;
+  if (observer_ != nullptr) {
+    hooks.on_bytes = [this](int64_t bytes) { observer_->OnBytes(bytes); };
+    hooks.on_group_failed = [this] { observer_->OnFailure("group"); };
+  }
   return std::make_unique<WeightBroadcaster>(std::move(options), channels_, clock_, events_,
-                                             std::move(on_bytes));
+                                             std::move(hooks));
 }
 
 ClusterTransport::~ClusterTransport() {
@@ -252,6 +256,7 @@ ClusterTransport::Outcomes ClusterTransport::SendShared(const Delivery& delivery
 ClusterTransport::Outcomes ClusterTransport::SendBroadcast(const Delivery& delivery,
                                                            const std::vector<WeightMember>& members,
                                                            absl::Time deadline) {
+  const absl::Time start = clock_.Now();
   std::vector<WeightMember> group;
   std::vector<WeightMember> relayed;
   for (const WeightMember& member : members) {
@@ -266,7 +271,8 @@ ClusterTransport::Outcomes ClusterTransport::SendBroadcast(const Delivery& deliv
     const auto found = answers.find(member.worker);
     if (found == answers.end()) {
       relayed.push_back(member);
-    } else if (absl::IsUnimplemented(found->second.status)) {
+    } else if (absl::IsUnimplemented(found->second.status) ||
+               absl::IsPermissionDenied(found->second.status)) {
       FRESHET_LOG(Warning) << "event=no_broadcast member=" << member.worker
                            << " reason=" << LogQuoted(Message(found->second.status));
       unable.push_back(member);
@@ -277,7 +283,12 @@ ClusterTransport::Outcomes ClusterTransport::SendBroadcast(const Delivery& deliv
   }
   SetRelayOnly(unable);
   relayed.insert(relayed.end(), unable.begin(), unable.end());
-  if (!relayed.empty()) outcomes.merge(SendRelay(delivery, relayed, deadline));
+  if (relayed.empty()) return outcomes;
+  const absl::Duration before = clock_.Now() - start;
+  for (auto& [worker, outcome] : SendRelay(delivery, relayed, deadline)) {
+    outcome.took += before;
+    outcomes[worker] = std::move(outcome);
+  }
   return outcomes;
 }
 

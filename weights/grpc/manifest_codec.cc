@@ -1,5 +1,7 @@
 #include "weights/grpc/manifest_codec.h"
 
+#include <algorithm>
+
 #include "base/str_cat.h"
 
 namespace freshet {
@@ -76,6 +78,15 @@ absl::Status ResultFromProto(const weights::v1::MemberResult& message) {
   return StatusOf(
       known ? static_cast<absl::StatusCode>(message.code()) : absl::StatusCode::kUnknown,
       message.error());
+}
+
+absl::Duration SilenceFromProto(const google::protobuf::Duration* message, absl::Duration at_most) {
+  constexpr absl::Duration kDefault = absl::Seconds(30);
+  constexpr absl::Duration kLeast = absl::Milliseconds(10);
+  if (message == nullptr) return std::min(kDefault, at_most);
+  const absl::Duration silence =
+      absl::Seconds(message->seconds()) + absl::Nanoseconds(message->nanos());
+  return std::clamp(silence, kLeast, std::max(at_most, kLeast));
 }
 
 }  // namespace freshet

@@ -1,13 +1,13 @@
 #ifndef FRESHET_WEIGHTS_GRPC_MANIFEST_CODEC_H_
 #define FRESHET_WEIGHTS_GRPC_MANIFEST_CODEC_H_
 
-#include <algorithm>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/policy_version.h"
 #include "freshet/weights/v1/weight_service.pb.h"
+#include "google/protobuf/duration.pb.h"
 #include "weights/manifest.h"
 
 namespace freshet {
@@ -28,17 +28,9 @@ void ResultToProto(const std::string& worker, const absl::Status& status,
                    weights::v1::MemberResult& message);
 absl::Status ResultFromProto(const weights::v1::MemberResult& message);
 
-// The silence_timeout of a PrepareHeader or PrepareBroadcastRequest; at least 10 ms, at most
-// `at_most`.
-template <typename Message>
-absl::Duration SilenceFromProto(const Message& message, absl::Duration at_most) {
-  constexpr absl::Duration kDefault = absl::Seconds(30);
-  constexpr absl::Duration kLeast = absl::Milliseconds(10);
-  if (!message.has_silence_timeout()) return std::min(kDefault, at_most);
-  const absl::Duration silence = absl::Seconds(message.silence_timeout().seconds()) +
-                                 absl::Nanoseconds(message.silence_timeout().nanos());
-  return std::clamp(silence, kLeast, std::max(at_most, kLeast));
-}
+// The silence_timeout of a PrepareHeader or a PrepareBroadcastRequest; null: absent. At least 10
+// ms, at most `at_most`.
+absl::Duration SilenceFromProto(const google::protobuf::Duration* message, absl::Duration at_most);
 
 }  // namespace freshet
 

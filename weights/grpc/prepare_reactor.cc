@@ -81,7 +81,8 @@ absl::Status PrepareReactor::OnHeader(const grpc::ByteBuffer& message) {
   relay.job = header.job();
   relay.manifest = ManifestFromProto(header.manifest());
   relay.deadline = host_.clock_.Now() + left;
-  relay.silence_timeout = SilenceFromProto(header, left);
+  relay.silence_timeout =
+      SilenceFromProto(header.has_silence_timeout() ? &header.silence_timeout() : nullptr, left);
   FRESHET_RETURN_IF_ERROR(CheckManifest(relay.manifest, endpoint.limits));
   subscriber_ = endpoint.subscriber;
   const auto admission = subscriber_->Admit(relay.manifest);

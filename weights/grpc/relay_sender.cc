@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/proto_time.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "weights/grpc/chunk_codec.h"
@@ -21,9 +22,7 @@ grpc::ByteBuffer EncodeHeader(const RelayJob& job, const std::vector<WeightMembe
     member.set_worker(chain[i].worker);
     member.set_address(chain[i].address);
   }
-  const int64_t nanos = absl::ToInt64Nanoseconds(job.silence_timeout);
-  header.mutable_silence_timeout()->set_seconds(nanos / 1'000'000'000);
-  header.mutable_silence_timeout()->set_nanos(static_cast<int32_t>(nanos % 1'000'000'000));
+  *header.mutable_silence_timeout() = ToDuration(job.silence_timeout);
   return EncodeMessage(request);
 }
 

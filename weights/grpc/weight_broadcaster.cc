@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/proto_time.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "services/runtime/process_identity.h"
@@ -31,36 +32,54 @@ struct WeightBroadcaster::Group {
   std::vector<WeightMember> members;  // ranks 1, 2, ...
   Mutex mu;
   std::stop_source connecting ABSL_GUARDED_BY(mu);
-  bool given_up ABSL_GUARDED_BY(mu) = false;
+  std::string failure ABSL_GUARDED_BY(mu);  // of a member
+  bool aborted ABSL_GUARDED_BY(mu) = false;
   std::shared_ptr<Communicator> communicator ABSL_GUARDED_BY(mu);  // null: not connected
 
-  void GiveUp(const std::string& reason) ABSL_LOCKS_EXCLUDED(mu) {
+  // A member's call has failed. Does not block.
+  void Note(size_t index, const std::string& message) ABSL_LOCKS_EXCLUDED(mu) {
+    MutexLock lock(mu);
+    if (failure.empty()) failure = StrCat("engine ", members[index].worker, ": ", message);
+  }
+  std::string Failure() ABSL_LOCKS_EXCLUDED(mu) {
+    MutexLock lock(mu);
+    return failure;
+  }
+  void Abort(const std::string& reason) ABSL_LOCKS_EXCLUDED(mu) {
     std::shared_ptr<Communicator> connected;
+    std::stop_source source;
     {
       MutexLock lock(mu);
-      if (std::exchange(given_up, true)) return;
-      connecting.request_stop();
+      if (std::exchange(aborted, true)) return;
+      source = connecting;
       connected = communicator;
     }
+    source.request_stop();
     if (connected != nullptr) connected->Abort(reason);
   }
   bool Works() ABSL_LOCKS_EXCLUDED(mu) {
-    MutexLock lock(mu);
-    return !given_up && communicator != nullptr && communicator->error().ok();
+    std::shared_ptr<Communicator> connected;
+    {
+      MutexLock lock(mu);
+      if (aborted || !failure.empty()) return false;
+      connected = communicator;
+    }
+    return connected != nullptr && connected->error().ok();
   }
 };
 
 WeightBroadcaster::WeightBroadcaster(BroadcasterOptions options, ChannelSource channels,
                                      const Clock& clock, std::shared_ptr<EventCount> events,
-                                     std::function<void(int64_t)> on_bytes)
+                                     BroadcasterHooks hooks)
     : options_(std::move(options)),
       channels_(std::move(channels)),
       clock_(clock),
       events_(std::move(events)),
-      on_bytes_(std::move(on_bytes)) {}
+      hooks_(std::move(hooks)),
+      pause_(options_.retry) {}
 
 WeightBroadcaster::~WeightBroadcaster() {
-  if (group_ != nullptr) group_->GiveUp("the trainer has left the job");
+  if (group_ != nullptr) group_->Abort("the trainer has left the job");
 }
 
 int64_t WeightBroadcaster::PieceBytes(const WeightManifest& manifest) const {
@@ -73,9 +92,7 @@ WeightBroadcaster::Request WeightBroadcaster::MakeRequest(const Version& version
   request.set_job(options_.job);
   ManifestToProto(version.manifest, *request.mutable_manifest());
   request.set_backend(options_.backend_name);
-  const int64_t nanoseconds = absl::ToInt64Nanoseconds(options_.silence_timeout);
-  request.mutable_silence_timeout()->set_seconds(nanoseconds / 1'000'000'000);
-  request.mutable_silence_timeout()->set_nanos(static_cast<int32_t>(nanoseconds % 1'000'000'000));
+  *request.mutable_silence_timeout() = ToDuration(options_.silence_timeout);
   return request;
 }
 
@@ -83,7 +100,8 @@ std::vector<MemberAnswer> WeightBroadcaster::Call(
     const std::vector<WeightMember>& members, absl::Duration timeout,
     const std::function<bool(const std::string&)>& departed,
     const std::function<Request(size_t)>& request,
-    const std::function<void(const absl::Status&)>& on_end, std::vector<Reply>& replies) {
+    const std::function<void(size_t, const std::string&)>& on_failure,
+    std::vector<Reply>& replies) {
   std::vector<std::shared_ptr<Reply>> kept(members.size());
   std::vector<MemberAnswer> answers = CallMembers(
       members, channels_, timeout, events_, departed,
@@ -91,13 +109,13 @@ std::vector<MemberAnswer> WeightBroadcaster::Call(
           std::function<void(grpc::Status)> done) {
         auto message = std::make_shared<const Request>(request(index));
         auto reply = kept[index] = std::make_shared<Reply>();
-        stub.async()->PrepareBroadcast(
-            context, message.get(), reply.get(),
-            [message, reply, on_end, done = std::move(done)](const grpc::Status& status) {
-              on_end(status.ok() ? absl::OkStatus()
-                                 : absl::UnavailableError(status.error_message()));
-              done(status);
-            });
+        stub.async()->PrepareBroadcast(context, message.get(), reply.get(),
+                                       [index, message, reply, on_failure,
+                                        done = std::move(done)](const grpc::Status& status) {
+                                         if (!status.ok())
+                                           on_failure(index, status.error_message());
+                                         done(status);
+                                       });
       });
   replies.assign(members.size(), Reply());
   for (size_t i = 0; i < members.size(); ++i) {
@@ -106,19 +124,23 @@ std::vector<MemberAnswer> WeightBroadcaster::Call(
   return answers;
 }
 
+// How long to wait for engines that may be gone: so that time is left for other ways.
+absl::Duration WeightBroadcaster::Patience(const Version& version) const {
+  return std::min(options_.silence_timeout, (version.deadline - version.start) / 4);
+}
+
 void WeightBroadcaster::Ask(Version& version, std::vector<WeightMember>& members,
                             Answers& answers) {
-  const absl::Duration timeout =
-      std::min(options_.silence_timeout, version.deadline - clock_.Now());
+  const absl::Duration timeout = std::min(Patience(version), version.deadline - clock_.Now());
   std::vector<Reply> replies;
   const std::vector<MemberAnswer> asked = Call(
       members, timeout, version.departed, [&](size_t) { return MakeRequest(version); },
-      [](const absl::Status&) {}, replies);
+      [](size_t, const std::string&) {}, replies);
   version.first = version.manifest.total_bytes;
   std::vector<WeightMember> ready;
   for (size_t i = 0; i < members.size(); ++i) {
     if (!asked[i].status.ok() || replies[i].prepared()) {
-      answers[members[i].worker] = asked[i];
+      answers[members[i].worker] = {asked[i].status, clock_.Now() - version.start};
       continue;
     }
     version.first = std::clamp<int64_t>(replies[i].verified(), 0, version.first);
@@ -130,10 +152,12 @@ void WeightBroadcaster::Ask(Version& version, std::vector<WeightMember>& members
 
 absl::Status WeightBroadcaster::ChooseGroup(const std::vector<WeightMember>& members) {
   if (group_ != nullptr && group_->members == members && group_->Works()) return absl::OkStatus();
-  if (group_ != nullptr) group_->GiveUp("its members have changed");
+  if (group_ != nullptr) group_->Abort("its members have changed");
+  group_ = nullptr;
+  FRESHET_ASSIGN_OR_RETURN(std::string rendezvous, options_.backend->NewRendezvous());
   group_ = std::make_shared<Group>();
   group_->members = members;
-  FRESHET_ASSIGN_OR_RETURN(group_->rendezvous, options_.backend->NewRendezvous());
+  group_->rendezvous = std::move(rendezvous);
   FRESHET_LOG(Info) << "event=weight_group backend=" << options_.backend_name
                     << " engines=" << members.size();
   return absl::OkStatus();
@@ -150,10 +174,13 @@ absl::Status WeightBroadcaster::SendPieces(const Version& version) {
   if (communicator == nullptr) {
     place.size = static_cast<int>(group_->members.size()) + 1;
     place.rendezvous = group_->rendezvous;
-    place.timeout = std::min(options_.silence_timeout, version.deadline - clock_.Now());
+    place.timeout = std::min(Patience(version), version.deadline - clock_.Now());
+    if (place.timeout <= absl::ZeroDuration()) {
+      return absl::DeadlineExceededError("no time left to connect the group");
+    }
     FRESHET_ASSIGN_OR_RETURN(communicator, options_.backend->Connect(place));
     MutexLock lock(group_->mu);
-    if (group_->given_up) return absl::AbortedError("a member has failed");
+    if (group_->aborted) return absl::AbortedError("the group was aborted");
     group_->communicator = communicator;
   }
   const int64_t total = version.manifest.total_bytes;
@@ -166,7 +193,7 @@ absl::Status WeightBroadcaster::SendPieces(const Version& version) {
         std::min(StepTime(options_.silence_timeout, size), version.deadline - clock_.Now());
     FRESHET_RETURN_IF_ERROR(
         communicator->Broadcast(std::span(data, static_cast<size_t>(size)), 0, timeout));
-    if (on_bytes_) on_bytes_(size);
+    if (hooks_.on_bytes) hooks_.on_bytes(size);
   }
   return absl::OkStatus();
 }
@@ -189,6 +216,12 @@ absl::Status WeightBroadcaster::Broadcast(const Version& version,
   std::atomic<bool> failed = false;
   std::vector<Reply> replies;
   std::vector<MemberAnswer> ended;
+  // Wakes the sender when a member fails, and stops waiting for members when the sender does.
+  const auto broken = [&] {
+    const std::string failure = group_->Failure();
+    if (!failure.empty()) group_->Abort(failure);
+    return failed || !failure.empty();
+  };
   {
     const std::jthread sender([&] {
       sent = SendPieces(version);
@@ -198,46 +231,70 @@ absl::Status WeightBroadcaster::Broadcast(const Version& version,
     });
     ended = Call(
         members, version.deadline - clock_.Now(),
-        [&](const std::string& worker) { return failed || version.departed(worker); }, request,
-        [group = group_](const absl::Status& status) {
-          if (!status.ok()) group->GiveUp(StrCat("a member has failed: ", Message(status)));
-        },
+        [&](const std::string& worker) { return broken() || version.departed(worker); }, request,
+        [group = group_](size_t index, const std::string& message) { group->Note(index, message); },
         replies);
+    broken();
   }
   std::vector<WeightMember> open;
   for (size_t i = 0; i < members.size(); ++i) {
-    absl::Status& status = ended[i].status;
+    absl::Status status = ended[i].status;
     if (status.ok() && !replies[i].prepared()) {
       status = absl::UnavailableError("it has not prepared the version");
     }
-    // Others may have failed with the group, or were not waited for.
+    // The other errors may be those of the group.
     if (status.ok() || absl::IsDataLoss(status) || absl::IsResourceExhausted(status)) {
-      answers[members[i].worker] = ended[i];
+      answers[members[i].worker] = {status, clock_.Now() - version.start};
     } else {
       open.push_back(members[i]);
       if (sent.ok()) sent = status;
     }
   }
-  if (!sent.ok()) group_->GiveUp(Message(sent));
+  const std::string failure = group_->Failure();
+  if (!sent.ok()) group_->Abort(Message(sent));
   members = std::move(open);
-  return sent;
+  if (sent.ok() || failure.empty()) return sent;
+  return StatusOf(sent.code(), failure);
 }
 
 std::map<std::string, MemberAnswer> WeightBroadcaster::Send(
     const WeightManifest& manifest, const WeightBytes& bytes, std::vector<WeightMember> members,
     absl::Time deadline, const std::function<bool(const std::string&)>& departed) {
   Answers answers;
-  Version version{manifest, *bytes, deadline, departed};
+  const absl::Time start = clock_.Now();
+  if (start < next_try_) return answers;
+  Version version{manifest, *bytes, start, deadline, departed};
+  absl::Status status;
   for (int group = 1; group <= kGroupsPerVersion && !members.empty(); ++group) {
     Ask(version, members, answers);
     if (members.empty()) break;
-    const absl::Status status = Broadcast(version, members, answers);
+    status = Broadcast(version, members, answers);
     if (status.ok()) continue;
+    if (hooks_.on_group_failed) hooks_.on_group_failed();
     FRESHET_LOG(Warning) << "event=weight_group_failed version=" << manifest.policy.version
                          << " group=" << group << " left=" << members.size()
                          << " reason=" << LogQuoted(Message(status));
   }
+  Pause(answers, members.size(), status);
   return answers;
+}
+
+void WeightBroadcaster::Pause(const Answers& answers, size_t left, const absl::Status& status) {
+  const bool brought = std::any_of(answers.begin(), answers.end(),
+                                   [](const auto& answer) { return answer.second.status.ok(); });
+  if (brought || left == 0) {
+    pause_ = options_.retry;
+    return;
+  }
+  next_try_ = clock_.Now() + pause_;
+  FRESHET_LOG(Error) << "event=no_broadcasts seconds=" << absl::ToInt64Seconds(pause_)
+                     << " backend=" << options_.backend_name << " reason="
+                     << LogQuoted(StrCat("no group has worked, last: ", Message(status),
+                                         ". Allow connections between trainer and engines (chart "
+                                         "value networkPolicy.nccl) or use another "
+                                         "weight_sync.transport; until then weights go by "
+                                         "grpc_relay"));
+  pause_ = std::min(2 * pause_, 16 * options_.retry);
 }
 
 }  // namespace freshet

@@ -25,25 +25,33 @@ struct BroadcasterOptions {
   std::string job;
   std::string backend_name;
   std::shared_ptr<CommunicatorBackend> backend;
-  absl::Duration silence_timeout = absl::Seconds(8);  // a group without progress has failed
-  int64_t piece_bytes = int64_t{64} << 20;            // as in ClusterTransportOptions
+  absl::Duration silence_timeout;  // a group without progress has failed
+  int64_t piece_bytes = 0;         // at least a bucket
+  // Time without broadcasts after a version that no group has brought; doubles to sixteen times.
+  absl::Duration retry;
 };
 
-// The trainer's end of the broadcasts of one job. This process is rank 0 of a group with the
-// engines, which is kept from one version to the next while its members stay the same. When a
-// member dies, hangs or leaves in the middle, the group is given up, and one of those that still
-// answer goes on with the bytes that not all of them have verified. Confined to one thread.
+// Callbacks of a broadcaster, on any thread during Send.
+struct BroadcasterHooks {
+  std::function<void(int64_t)> on_bytes;  // that were broadcast
+  std::function<void()> on_group_failed;
+};
+
+// The trainer's side of one job's broadcasts. This process is rank 0 of a group with the engines;
+// the group is reused while its members stay the same. If a member dies, hangs or leaves, the group
+// is aborted, and a new group of the members that still answer continues after the prefix that all
+// of them have verified. Confined to one thread.
 class WeightBroadcaster {
  public:
-  // `clock` must outlive it. `events` wakes Send when a member departs. `on_bytes` receives the
-  // bytes that were broadcast; may be empty.
+  // `clock` must outlive it. `events` wakes Send when a member departs. Hooks may be empty.
   WeightBroadcaster(BroadcasterOptions options, ChannelSource channels, const Clock& clock,
-                    std::shared_ptr<EventCount> events, std::function<void(int64_t)> on_bytes);
+                    std::shared_ptr<EventCount> events, BroadcasterHooks hooks);
   ~WeightBroadcaster();
 
-  // Sends a version. Returns the answers of members that hold it or failed by themselves, among
-  // them UNIMPLEMENTED: it has not got the backend. Members without an answer are well, but no
-  // group of theirs has come to the end.
+  // Sends a version. Blocks until `deadline` at most. Returns a result for each member that holds
+  // the version or failed on its own, with the time since the start; UNIMPLEMENTED: it lacks the
+  // backend. A member without a result may be well, but none of its groups has completed: send to
+  // it another way.
   std::map<std::string, MemberAnswer> Send(
       const WeightManifest& manifest, const WeightBytes& bytes, std::vector<WeightMember> members,
       absl::Time deadline, const std::function<bool(const std::string& worker)>& departed);
@@ -53,6 +61,7 @@ class WeightBroadcaster {
   struct Version {
     const WeightManifest& manifest;
     const WeightArena& bytes;
+    absl::Time start;
     absl::Time deadline;
     const std::function<bool(const std::string&)>& departed;
     int64_t first = 0;  // offset of the first byte to broadcast
@@ -61,22 +70,25 @@ class WeightBroadcaster {
   using Request = weights::v1::PrepareBroadcastRequest;
   using Reply = weights::v1::PrepareBroadcastReply;
 
-  // Asks which members can take part. The others get their answers and leave `members`.
+  // Asks which members can take part. The others get their results and leave `members`.
   void Ask(Version& version, std::vector<WeightMember>& members, Answers& answers);
-  // Broadcasts to `members`. Those that are done get their answers and leave `members`.
+  // Broadcasts to `members`. Those that are done get their results and leave `members`.
   absl::Status Broadcast(const Version& version, std::vector<WeightMember>& members,
                          Answers& answers);
   // Makes a group of `members` unless there is one.
   absl::Status ChooseGroup(const std::vector<WeightMember>& members);
   // Connects the group if it is new, and broadcasts.
   absl::Status SendPieces(const Version& version);
-  // Calls all members, the i-th one with `request(i)`. `on_end` is called with each status, also
-  // after this returns.
+  // Calls all members, the i-th one with `request(i)`. `on_failure` is called with the index and
+  // the message of a call that has failed, on gRPC's threads, also after this returns.
   std::vector<MemberAnswer> Call(const std::vector<WeightMember>& members, absl::Duration timeout,
                                  const std::function<bool(const std::string&)>& departed,
                                  const std::function<Request(size_t)>& request,
-                                 const std::function<void(const absl::Status&)>& on_end,
+                                 const std::function<void(size_t, const std::string&)>& on_failure,
                                  std::vector<Reply>& replies);
+  // Pauses broadcasts after a version that no group has brought to any of the `left` members.
+  void Pause(const Answers& answers, size_t left, const absl::Status& status);
+  absl::Duration Patience(const Version& version) const;
   Request MakeRequest(const Version& version) const;
   int64_t PieceBytes(const WeightManifest& manifest) const;
 
@@ -84,8 +96,10 @@ class WeightBroadcaster {
   const ChannelSource channels_;
   const Clock& clock_;
   const std::shared_ptr<EventCount> events_;
-  const std::function<void(int64_t)> on_bytes_;
+  const BroadcasterHooks hooks_;
   std::shared_ptr<Group> group_;  // may be null
+  absl::Duration pause_;          // after versions that no group has brought
+  absl::Time next_try_ = absl::InfinitePast();
 };
 
 }  // namespace freshet

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "services/runtime/status.h"
@@ -74,9 +75,19 @@ GrpcWeightService::GrpcWeightService(WeightServiceOptions options, ChannelSource
       observer_(observer),
       pulls_(std::make_shared<Pulls>()),
       relays_(options_.max_streams, static_cast<size_t>(options_.max_streams)),
+      broadcasts_(options_.max_streams, static_cast<size_t>(options_.max_streams)),
       calls_(kCallThreads, kMaxQueuedCalls) {}
 
 GrpcWeightService::~GrpcWeightService() {
+  std::map<std::string, Served> jobs;
+  {
+    MutexLock lock(mu_);
+    jobs.swap(jobs_);
+  }
+  for (const auto& [job, served] : jobs) {
+    if (served.receiver != nullptr) served.receiver->Abort("the process is ending");
+  }
+  broadcasts_.Stop();
   relays_.Stop();
   calls_.Stop();
 }
@@ -85,15 +96,15 @@ void GrpcWeightService::Serve(const std::string& job, WeightEndpoint endpoint) {
   if (!endpoint.committed && endpoint.subscriber != nullptr) {
     endpoint.committed = [subscriber = endpoint.subscriber] { return subscriber->Committed(); };
   }
-  std::shared_ptr<BroadcastReceiver> receiver;
-  if (endpoint.subscriber != nullptr) {
-    receiver = std::make_shared<BroadcastReceiver>(options_.open_backend, endpoint.subscriber,
-                                                   endpoint.limits, clock_, observer_);
+  Served served{std::move(endpoint), nullptr};
+  if (served.endpoint.subscriber != nullptr && !served.endpoint.broadcast_backend.empty()) {
+    served.receiver =
+        std::make_shared<BroadcastReceiver>(options_.open_backend, served.endpoint.subscriber,
+                                            served.endpoint.limits, clock_, observer_);
   }
   Forget(job);
   MutexLock lock(mu_);
-  endpoints_[job] = std::move(endpoint);
-  if (receiver != nullptr) receivers_[job] = std::move(receiver);
+  jobs_[job] = std::move(served);
 }
 
 void GrpcWeightService::Forget(const std::string& job) {
@@ -101,22 +112,26 @@ void GrpcWeightService::Forget(const std::string& job) {
   std::shared_ptr<BroadcastReceiver> receiver;
   {
     MutexLock lock(mu_);
-    endpoints_.erase(job);
+    if (auto found = jobs_.extract(job)) receiver = std::move(found.mapped().receiver);
     if (const auto current = current_.extract(job)) running = current.mapped().lock();
-    if (auto found = receivers_.extract(job)) receiver = std::move(found.mapped());
   }
   const std::string reason = StrCat("this member has left job ", job);
   if (running != nullptr) running->Abort(reason);
   if (receiver != nullptr) receiver->Abort(reason);
 }
 
-absl::StatusOr<WeightEndpoint> GrpcWeightService::Find(const std::string& job) {
+absl::StatusOr<GrpcWeightService::Served> GrpcWeightService::FindServed(const std::string& job) {
   MutexLock lock(mu_);
-  const auto found = endpoints_.find(job);
-  if (found == endpoints_.end()) {
+  const auto found = jobs_.find(job);
+  if (found == jobs_.end()) {
     return NotFound("this process does not work on job '", job.substr(0, 100), "'");
   }
   return found->second;
+}
+
+absl::StatusOr<WeightEndpoint> GrpcWeightService::Find(const std::string& job) {
+  FRESHET_ASSIGN_OR_RETURN(Served served, FindServed(job));
+  return std::move(served.endpoint);
 }
 
 void GrpcWeightService::TakeOver(const std::string& job, std::shared_ptr<PrepareReactor> reactor) {
@@ -191,18 +206,18 @@ grpc::ServerUnaryReactor* GrpcWeightService::PrepareShared(
 
 absl::StatusOr<BroadcastReceiver::Reply> GrpcWeightService::TakeBroadcast(
     const weights::v1::PrepareBroadcastRequest& request, absl::Time deadline) {
-  FRESHET_RETURN_IF_ERROR(Find(request.job()).status());
-  std::shared_ptr<BroadcastReceiver> receiver;
-  {
-    MutexLock lock(mu_);
-    const auto found = receivers_.find(request.job());
-    if (found != receivers_.end()) receiver = found->second;
-  }
-  if (receiver == nullptr) {
+  FRESHET_ASSIGN_OR_RETURN(const Served served, FindServed(request.job()));
+  const LogScope scope(request.job());
+  if (served.endpoint.subscriber == nullptr) {
     return FailedPrecondition("this member takes no weights of job ", request.job());
   }
+  if (served.receiver == nullptr || request.backend() != served.endpoint.broadcast_backend) {
+    return absl::UnimplementedError(StrCat("this engine takes part in no broadcasts by '",
+                                           request.backend().substr(0, 100), "' of job ",
+                                           request.job()));
+  }
   WeightManifest manifest = ManifestFromProto(request.manifest());
-  if (!request.has_group()) return receiver->Ask(manifest, request.backend());
+  if (!request.has_group()) return served.receiver->Ask(manifest, request.backend());
   const absl::Duration left = deadline - absl::Now();
   if (left > options_.max_call) {
     return InvalidArgument("the call needs a deadline of at most ",
@@ -218,15 +233,16 @@ absl::StatusOr<BroadcastReceiver::Reply> GrpcWeightService::TakeBroadcast(
   order.rendezvous = group.rendezvous();
   order.first = group.first();
   order.piece_bytes = group.piece_bytes();
-  order.silence_timeout = SilenceFromProto(request, left);
-  return receiver->Receive(order, clock_.Now() + left);
+  order.silence_timeout =
+      SilenceFromProto(request.has_silence_timeout() ? &request.silence_timeout() : nullptr, left);
+  return served.receiver->Receive(order, clock_.Now() + left);
 }
 
 grpc::ServerUnaryReactor* GrpcWeightService::PrepareBroadcast(
     grpc::CallbackServerContext* context, const weights::v1::PrepareBroadcastRequest* request,
     weights::v1::PrepareBroadcastReply* reply) {
   return runtime::RunUnary(
-      request->has_group() ? relays_ : calls_, context, request, reply,
+      request->has_group() ? broadcasts_ : calls_, context, request, reply,
       [this](
           const weights::v1::PrepareBroadcastRequest& broadcast,
           const runtime::CallContext& call) -> absl::StatusOr<weights::v1::PrepareBroadcastReply> {

@@ -31,13 +31,15 @@ struct WeightEndpoint {
   // Returns the newest committed version. Empty: uses the subscriber's.
   std::function<std::optional<CommittedWeights>()> committed;
   WeightLimits limits;
+  std::string broadcast_backend = {};  // "nccl" or "gloo"; "": takes part in no broadcasts
 };
 
 struct WeightServiceOptions {
-  std::string host;     // runtime::HostId(): identifies processes that can share memory
-  int max_streams = 8;  // maximum concurrent Prepare calls, and Pull calls
+  std::string host;  // runtime::HostId(): identifies processes that can share memory
+  // Maximum concurrent Prepare calls, Pull calls, and broadcasts.
+  int max_streams = 8;
   absl::Duration max_call = absl::Minutes(30);  // longest deadline that callers may set
-  OpenCommunicatorBackend open_backend = {};    // empty: takes part in no broadcasts
+  OpenCommunicatorBackend open_backend = {};    // for broadcasts; empty: none
 };
 
 // WeightService of one process for all its jobs: an engine receives versions into its subscriber,
@@ -63,7 +65,9 @@ class GrpcWeightService final
   // Stops serving the job. Ongoing calls end with ABORTED.
   void Forget(const std::string& job) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Unary calls waiting for a thread, at most kMaxQueuedCalls.
+  // Broadcasts waiting for a thread, at most max_streams().
+  size_t queued_broadcasts() const { return broadcasts_.queued(); }
+  // Other unary calls waiting for a thread, at most kMaxQueuedCalls.
   size_t queued_calls() const { return calls_.queued(); }
   // Open Prepare and Pull calls, at most max_streams() each. Includes calls that are being
   // rejected.
@@ -88,7 +92,13 @@ class GrpcWeightService final
  private:
   friend class PrepareReactor;
 
+  struct Served {
+    WeightEndpoint endpoint;
+    std::shared_ptr<BroadcastReceiver> receiver;  // null: takes part in no broadcasts
+  };
+
   // NOT_FOUND: this process does not serve the job.
+  absl::StatusOr<Served> FindServed(const std::string& job) ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<WeightEndpoint> Find(const std::string& job) ABSL_LOCKS_EXCLUDED(mu_);
   // Makes `reactor` the call that brings the job's next version; aborts the previous one. Does not
   // compare the versions that the calls claim, because a claim may be false.
@@ -107,16 +117,16 @@ class GrpcWeightService final
   WeightSyncObserver* const observer_;
   WeightBufferPool pool_;
   mutable Mutex mu_;
-  std::map<std::string, std::shared_ptr<BroadcastReceiver>> receivers_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, WeightEndpoint> endpoints_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, Served> jobs_ ABSL_GUARDED_BY(mu_);
   // The call that brings a job's next version.
   std::map<std::string, std::weak_ptr<PrepareReactor>> current_ ABSL_GUARDED_BY(mu_);
   int prepares_ ABSL_GUARDED_BY(mu_) = 0;
   // Shared because streams that end after this object still decrement it.
   struct Pulls;
   const std::shared_ptr<Pulls> pulls_;
-  runtime::Executor relays_;  // one thread per relaying stream or broadcast
-  runtime::Executor calls_;   // other unary calls
+  runtime::Executor relays_;      // one thread per relaying stream
+  runtime::Executor broadcasts_;  // one thread per broadcast
+  runtime::Executor calls_;       // other unary calls
 };
 
 }  // namespace freshet

@@ -6,9 +6,9 @@
 namespace freshet::metrics {
 namespace {
 
-// All values of WeightFailureCause.
+// All values of WeightFailureCause, and "group".
 constexpr const char* kCauses[] = {"refused",  "corrupt",   "timeout", "unavailable",
-                                   "departed", "no_memory", "other"};
+                                   "departed", "no_memory", "group",   "other"};
 
 }  // namespace
 
@@ -17,8 +17,8 @@ WeightSyncMetrics::WeightSyncMetrics(prometheus::Registry& registry)
                            "Bytes of weights that this process sent; shared memory not counted.")
                  .Add({})),
       failures_(CounterFamily(registry, "freshet_weight_sync_failures_total",
-                              "Members that a publication left out, or pulls that failed, by "
-                              "cause.")),
+                              "Members that a publication left out, pulls that failed, or groups "
+                              "of a broadcast that failed, by cause.")),
       members_(HistogramFamily(
           registry, "freshet_weight_member_seconds",
           "Seconds until a member received the version of a publication, by route; one "
@@ -82,6 +82,8 @@ void WatchQueues(GrpcWeightService& service, QueueMetrics& queues) {
                [&service] { return static_cast<int64_t>(service.queued_calls()); });
   queues.Watch("weight_prepares", service.max_streams(),
                [&service] { return int64_t{service.open_prepares()}; });
+  queues.Watch("weight_broadcasts", service.max_streams(),
+               [&service] { return static_cast<int64_t>(service.queued_broadcasts()); });
   queues.Watch("weight_pulls", service.max_streams(),
                [&service] { return int64_t{service.open_pulls()}; });
 }

@@ -10,6 +10,7 @@
 
 #include "collective/gloo_backend.h"
 #include "collective/nccl_backend.h"
+#include "collective/open_backend.h"
 #include "gmock/gmock.h"
 #include "tests/contract/weight_transport_contract.h"
 #include "tests/weights/grpc/child_member.h"
@@ -89,8 +90,10 @@ OpenCommunicatorBackend Always(std::shared_ptr<CommunicatorBackend> backend) {
 
 std::unique_ptr<TestMember> Engine(const std::string& worker,
                                    std::shared_ptr<WeightSubscriber> subscriber,
-                                   OpenCommunicatorBackend open) {
-  return std::make_unique<TestMember>(worker, WeightEndpoint{std::move(subscriber), {}, {}}, kHost,
+                                   OpenCommunicatorBackend open,
+                                   const std::string& backend = "gloo") {
+  return std::make_unique<TestMember>(worker,
+                                      WeightEndpoint{std::move(subscriber), {}, {}, backend}, kHost,
                                       "127.0.0.1:0", TestChannel, std::move(open));
 }
 
@@ -116,7 +119,8 @@ class BroadcastForTest final : public WeightTransport {
                    TestChannel, SystemClock::Get(), nullptr) {
     std::vector<WeightMember> members;
     for (auto& subscriber : subscribers) {
-      engines_.push_back(Engine(StrCat("engine-", engines_.size()), std::move(subscriber), Open));
+      engines_.push_back(
+          Engine(StrCat("engine-", engines_.size()), std::move(subscriber), Open, backend));
       members.push_back(engines_.back()->member());
     }
     transport_.SetMembers(1, std::move(members));
@@ -208,6 +212,17 @@ TEST_F(WeightBroadcastTest, AnEngineWithoutTheBackendGetsTheRelay) {
   EXPECT_EQ(counters.totals().members["grpc_relay"].members, 2);
 }
 
+TEST_F(WeightBroadcastTest, AnEngineOfAJobWithAnotherTransportTakesPartInNone) {
+  const auto engine = Engine("engine", std::make_shared<WeightSubscriber>(), Open, "nccl");
+  WeightSyncCounters counters;
+  ClusterTransport transport(Options(MakeGlooBackend()), TestChannel, SystemClock::Get(),
+                             &counters);
+  transport.SetMembers(1, {engine->member()});
+  EXPECT_EQ(Publish(transport), 1);
+  ExpectHolds(*engine);
+  EXPECT_EQ(counters.totals().members["grpc_relay"].members, 1);
+}
+
 TEST_F(WeightBroadcastTest, GroupsThatFailAgainAndAgainLeaveTheRelay) {
   const auto engine = GlooEngine("engine");
   class Broken final : public CommunicatorBackend {
@@ -219,11 +234,15 @@ TEST_F(WeightBroadcastTest, GroupsThatFailAgainAndAgainLeaveTheRelay) {
   WeightSyncCounters counters;
   ClusterTransportOptions options = Options(std::make_shared<Broken>());
   options.silence_timeout = absl::Milliseconds(200);
+  options.last_retry = absl::Minutes(1);  // until the next broadcast
   ClusterTransport transport(options, TestChannel, SystemClock::Get(), &counters);
   transport.SetMembers(1, {engine->member()});
-  EXPECT_EQ(Publish(transport), 1);
-  ExpectHolds(*engine);
-  EXPECT_EQ(counters.totals().members["grpc_relay"].members, 1);
+  for (int64_t version = 1; version <= 3; ++version) {
+    EXPECT_EQ(Publish(transport), 1);
+    ExpectHolds(*engine);
+    EXPECT_EQ(counters.totals().members["grpc_relay"].members, version);
+    EXPECT_EQ(counters.totals().failures["group"], 3);  // of the first version
+  }
 }
 
 // Child: an engine that gets a signal before it takes piece 4 of its group's second version.

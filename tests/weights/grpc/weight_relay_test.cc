@@ -422,7 +422,9 @@ TEST(ClusterRoute, IsWhatTheJobSays) {
   EXPECT_EQ(*ParseClusterRoute("auto"), ClusterRoute::kAuto);
   EXPECT_EQ(*ParseClusterRoute("shm"), ClusterRoute::kShm);
   EXPECT_EQ(*ParseClusterRoute("grpc_relay"), ClusterRoute::kRelay);
-  for (const char* other : {"", "inprocess", "nccl", "disk", "SHM"}) {
+  EXPECT_EQ(*ParseClusterRoute("nccl"), ClusterRoute::kNccl);
+  EXPECT_EQ(*ParseClusterRoute("gloo"), ClusterRoute::kGloo);
+  for (const char* other : {"", "inprocess", "disk", "SHM"}) {
     EXPECT_EQ(ParseClusterRoute(other).status().code(), absl::StatusCode::kInvalidArgument)
         << other;
   }

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""Measures publications of weights to two engines that generate meanwhile, beside peers in the same run.
+
+    weights.py [--peers] [--rounds 5] [--model M] [--bin build/bench]
+
+Model M has 415 M parameters (830 MB in bf16), T 33.6 M. Every round publishes by each route and, under the same load, by
+each peer, in alternating order. Then an engine dies in the middle of a publication, and engines come and go 20 times in a
+minute. Writes build/bench/weights.json, and the table as weights.md beside it. Exits 1 if a goal is missed.
+"""
+import argparse
+import contextlib
+import pathlib
+import statistics
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests/testing")]
+import figures  # noqa: E402
+import peer_processes  # noqa: E402
+
+ROUTES = ["shm", "grpc_relay", "gloo"]
+PEERS = {"Gloo (PyTorch)": "broadcast", "safetensors in /dev/shm": "safetensors"}
+BYTES = {"M": 829_997_056, "T": 67_141_632}  # of the peers' tensor
+ENGINES, BATCH = 2, 16
+CHANGES, STORM_S = 20, 60
+
+
+def row(name, ours, peer, peer_name, unit, ratio, goal=None):
+    return {"name": name, "ours": ours, "peer": peer, "peer_name": peer_name, "unit": unit, "ratio": ratio,
+            **({"goal": goal} if goal else {})}
+
+
+class Table:
+    def __init__(self, results):
+        self.results, self.rows = results, []
+
+    def median(self, kind, key):
+        return statistics.median(result[key] for result in self.results[kind])
+
+    def total(self, kind):
+        """Seconds from the trainer's weights until the last engine has activated them."""
+        return statistics.median(r["stage_seconds"] + r["publish_seconds"] for r in self.results[kind])
+
+    def publications(self):
+        for kind in ROUTES:
+            whole, copy = self.total(kind), self.median(kind, "memcpy_seconds")
+            self.rows.append(row(f"{kind}: stage and publish, against one memcpy under the same load", whole, copy, "memcpy",
+                                 "s", 1.3 * copy / whole, 1 if kind == "shm" else None))
+            stage = self.median(kind, "stage_seconds")
+            self.rows.append(row(f"{kind}: of it the trainer waits", stage, copy, "memcpy", "s", copy / stage))
+            self.rows.append(figures.bound(f"{kind}: longest pause of an engine", self.median(kind, "stall_steps"), 1, "steps",
+                                           True))
+
+    def peers(self):
+        for kind in PEERS:
+            peer = self.median(kind, "publish_seconds")
+            for ours in ROUTES:
+                self.rows.append(row(f"{ours} against {kind}", self.total(ours), peer, kind, "s", peer / self.total(ours),
+                                     5 if ours == "shm" else None))
+
+    def disturbed(self, route, killed, storm):
+        usual = statistics.median(result["usual_seconds"] for result in killed)
+        slow = statistics.median(result["killed_seconds"] for result in killed)
+        self.rows.append(row(f"{route}: the others, when an engine dies in the middle", slow, usual, "usual", "s",
+                             1.5 * usual / slow, 1))
+        missing = sum(max(0, result["others"] - result["holders"]) for result in killed)
+        self.rows.append(figures.bound(f"{route}: others without the version then", missing, 0, "engines", True))
+        self.rows.append(figures.bound(
+            f"{route}: versions lost by permanent engines in {storm['published']}, {storm['changes']} changes in "
+            f"{storm['seconds']:.0f} s", storm["lost"], 0, "versions", True))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", action="store_true", help="also run PyTorch, installed on first use (5 GB)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--model", choices=("M", "T"), default="M")
+    parser.add_argument("--bin", default="build/bench")
+    options = parser.parse_args()
+    binaries = pathlib.Path(options.bin).resolve()
+    with contextlib.ExitStack() as stack:
+        def start(name, *command):
+            peer = peer_processes.Peer(name, command, binaries / f"peer-{name}.log")
+            stack.callback(peer.stop)
+            return peer
+
+        ours = start("weight_bench", binaries / "weight_bench", "serve", "--model", options.model, "--engines", str(ENGINES),
+                     "--batch", str(BATCH))
+        kinds = {route: (lambda route=route: ours.ask(workload="publish", route=route)) for route in ROUTES}
+        if options.peers:
+            python = peer_processes.install_vllm() / "bin/python"
+            torch = start("weights", python, HERE / "peers/weights_peer.py", "-", "--threads", str(ENGINES), "--format",
+                          str(BYTES[options.model]))
+            kinds |= {kind: (lambda name=name: torch.ask(workload=name)) for kind, name in PEERS.items()}
+        results = {kind: [] for kind in kinds}
+        for number in range(options.rounds + 1):  # the first one warms up
+            for kind in kinds if number % 2 else reversed(kinds):
+                result = kinds[kind]()
+                if result.get("holders", ENGINES) != ENGINES:
+                    sys.exit(f"{kind}: only {result['holders']} of {ENGINES} engines have the version")
+                if number:
+                    results[kind].append(result)
+                    print(f"{time.strftime('%H:%M:%S')} round {number}: {kind}: {result}", file=sys.stderr)
+        disturbed = {}
+        for route in ROUTES:
+            killed = [ours.ask(workload="kill", route=route) for _ in range(options.rounds)]
+            disturbed[route] = killed, ours.ask(workload="storm", route=route, changes=CHANGES, seconds=STORM_S)
+            print(f"{route}: {disturbed[route]}", file=sys.stderr)
+    table = Table(results)
+    table.publications()
+    if options.peers:
+        table.peers()
+    for route in ROUTES:
+        table.disturbed(route, *disturbed[route])
+    step = table.median("shm", "step_seconds")
+    rate = table.median("shm", "tokens_per_second")
+    print(f"{ENGINES} engines of {BATCH} samples: {rate:.0f} tokens/s, {1e3 * step:.0f} ms a step")
+    path = binaries / "weights.json"
+    missed = figures.report(table.rows, path, {"publications": results, "disturbed": disturbed})
+    path.with_suffix(".md").write_text(figures.markdown(table.rows))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
