@@ -2,16 +2,19 @@
 """Weights between processes with PyTorch, as peers of weights.py. The trainer's process sends one bf16 tensor to `readers`
 others: by a broadcast of torch.distributed over Gloo, or as a safetensors file in memory (/dev/shm), which the others
 read whole. Protocol: serve.py; `--threads` is the number of readers, and the model directory is not used."""
+import ctypes
 import datetime
 import multiprocessing
 import os
 import pathlib
+import signal
 import tempfile
 
 import serve
 
 options = serve.arguments(__doc__)
 FOLDER = "/dev/shm"
+PR_SET_PDEATHSIG = 1
 
 
 def join(rank, rendezvous):
@@ -24,6 +27,7 @@ def join(rank, rendezvous):
 
 
 def reader(rank, rendezvous, elements, pipe):
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     torch = join(rank, rendezvous)
     import safetensors.torch
     weights = torch.zeros(elements, dtype=torch.bfloat16)

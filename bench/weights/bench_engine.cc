@@ -146,7 +146,7 @@ int RunBenchEngine(const std::string& model, int batch) {
   GrpcWeightService service({.host = kBenchHost, .open_backend = OpenBackend}, BenchChannel,
                             SystemClock::Get(), nullptr);
   const auto subscriber = std::make_shared<WeightSubscriber>();
-  service.Serve(kBenchJob, {subscriber, {}, {}});
+  service.Serve(kBenchJob, {subscriber, {}, {}, /*broadcast_backend=*/"gloo"});
   int port = 0;
   grpc::ServerBuilder builder;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);

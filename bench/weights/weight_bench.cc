@@ -14,7 +14,6 @@
 #include <cstring>
 #include <functional>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -54,7 +53,7 @@ class Trainer {
         copy_(bytes_.size(), '\0') {
     source_ = nullptr;
     for (int i = 0; i < engines; ++i) Add(batch);
-    for (int i = 0; i < 3; ++i) Publish("shm");  // touches memory, and starts the engines
+    Publish("shm");  // starts the engines
   }
 
   nlohmann::json Answer(const nlohmann::json& request) {
@@ -67,11 +66,6 @@ class Trainer {
   }
 
  private:
-  struct Route {
-    std::shared_ptr<ClusterTransport> transport;
-    std::unique_ptr<WeightPublisher> publisher;
-  };
-
   void Add(int batch) {
     engines_.push_back(std::make_unique<EngineProcess>(model_, batch));
     names_.push_back(StrCat("engine-", 1000 + added_++));
@@ -83,8 +77,7 @@ class Trainer {
     SetMembers();
   }
   void SetMembers() {
-    ++revision_;
-    for (auto& [name, route] : routes_) route.transport->SetMembers(revision_, Members());
+    if (transport_ != nullptr) transport_->SetMembers(++revision_, Members());
   }
   std::vector<WeightMember> Members() const {
     std::vector<WeightMember> members;
@@ -94,22 +87,26 @@ class Trainer {
     return members;
   }
 
-  WeightPublisher& Publisher(const std::string& name) {
-    Route& route = routes_[name];
-    if (route.publisher == nullptr) {
-      ClusterTransportOptions options{
-          .job = kBenchJob, .route = *ParseClusterRoute(name), .host = kBenchHost};
-      if (name == "gloo") options.backend = MakeGlooBackend();
-      route.transport =
-          std::make_shared<ClusterTransport>(options, BenchChannel, SystemClock::Get(), nullptr);
-      route.transport->SetMembers(revision_, Members());
-      std::unique_ptr<WeightStager> stager;
-      if (name == "shm") stager = std::make_unique<MemoryFileStager>();
-      route.publisher = std::make_unique<WeightPublisher>(
-          std::vector<WeightEntry>(), kWeightBucketBytes,
-          std::vector<std::shared_ptr<WeightTransport>>{route.transport}, std::move(stager));
-    }
-    return *route.publisher;
+  // The publisher of this route, instead of that of the former one, which would go on to serve the
+  // members.
+  WeightPublisher& Publisher(const std::string& route) {
+    if (route == route_) return *publisher_;
+    publisher_ = nullptr;
+    transport_ = nullptr;
+    ClusterTransportOptions options{
+        .job = kBenchJob, .route = *ParseClusterRoute(route), .host = kBenchHost};
+    if (route == "gloo") options.backend = MakeGlooBackend();
+    transport_ =
+        std::make_shared<ClusterTransport>(options, BenchChannel, SystemClock::Get(), nullptr);
+    transport_->SetMembers(++revision_, Members());
+    std::unique_ptr<WeightStager> stager;
+    if (route == "shm") stager = std::make_unique<MemoryFileStager>();
+    publisher_ = std::make_unique<WeightPublisher>(
+        std::vector<WeightEntry>(), kWeightBucketBytes,
+        std::vector<std::shared_ptr<WeightTransport>>{transport_}, std::move(stager));
+    route_ = route;
+    for (int i = 0; i < 2; ++i) Send(route);  // touches its memory
+    return *publisher_;
   }
 
   // Stages and publishes the next version; waits until `engines` hold it. Returns seconds.
@@ -190,6 +187,7 @@ class Trainer {
   // With one more engine, which does not generate: a version as usual, and one in whose middle it
   // dies.
   nlohmann::json Kill(const std::string& route) {
+    Publisher(route);
     Add(0);
     Send(route);
     const Times usual = Send(route);
@@ -256,7 +254,9 @@ class Trainer {
   int added_ = 0;
   int64_t revision_ = 0;
   int64_t version_ = 0;
-  std::map<std::string, Route> routes_;
+  std::string route_;
+  std::shared_ptr<ClusterTransport> transport_;
+  std::unique_ptr<WeightPublisher> publisher_;
 };
 
 int Serve(const std::string& model, int engines, int batch) {
