@@ -18,6 +18,7 @@ constexpr int kMaxRanks = 1025;
 constexpr size_t kMaxIdBytes = 256;
 constexpr int64_t kMaxPieceBytes = int64_t{1} << 30;
 constexpr absl::Duration kMaxConnect = absl::Seconds(30);
+constexpr char kSuperseded[] = "superseded by a newer call";
 
 }  // namespace
 
@@ -57,15 +58,35 @@ int64_t BroadcastReceiver::VerifiedLocked(const WeightManifest& manifest) const 
 }
 
 absl::StatusOr<BroadcastReceiver::Reply> BroadcastReceiver::Ask(const WeightManifest& manifest,
-                                                                const std::string& backend) {
+                                                                const std::string& backend,
+                                                                absl::Time deadline) {
   FRESHET_RETURN_IF_ERROR(CheckManifest(manifest, limits_));
+  FRESHET_RETURN_IF_ERROR(subscriber_->Admit(manifest).status());
+  FRESHET_RETURN_IF_ERROR(Backend(backend).status());
+  std::optional<Running> former;
+  {
+    MutexLock lock(mu_);
+    former = RunningLocked();
+  }
+  if (former.has_value()) former->Abort(kSuperseded);
+  MutexLock lock(mu_);
+  while (receiving_) {
+    const absl::Duration left = deadline - clock_.Now();
+    if (left <= absl::ZeroDuration()) {
+      return absl::DeadlineExceededError("the former broadcast has not ended in time");
+    }
+    changed_.WaitFor(mu_, left);
+  }
+  // It may have come to its end.
   FRESHET_ASSIGN_OR_RETURN(const WeightSubscriber::Admission admission,
                            subscriber_->Admit(manifest));
-  if (admission == WeightSubscriber::Admission::kHeld) return Reply{true};
-  FRESHET_RETURN_IF_ERROR(Backend(backend).status());
-  Abort("superseded by a newer call");
-  MutexLock lock(mu_);
-  return Reply{false, VerifiedLocked(manifest)};
+  if (admission == WeightSubscriber::Admission::kBring) {
+    return Reply{false, VerifiedLocked(manifest)};
+  }
+  buffer_ = nullptr;  // of a version that came another way
+  content_hash_.clear();
+  verified_ = 0;
+  return Reply{true};
 }
 
 absl::Status BroadcastReceiver::CheckOrder(const BroadcastOrder& order) const {
@@ -74,9 +95,10 @@ absl::Status BroadcastReceiver::CheckOrder(const BroadcastOrder& order) const {
     return InvalidArgument("group.rank is ", order.rank, " of ", order.size,
                            "; it must be from 1 to size - 1, and size at most ", kMaxRanks);
   }
-  if (order.group.empty() || order.group.size() > kMaxIdBytes || order.rendezvous.empty() ||
+  if (order.group.empty() || order.group.size() > kMaxIdBytes ||
       order.rendezvous.size() > kMaxIdBytes) {
-    return InvalidArgument("group.id and group.rendezvous must have 1 to ", kMaxIdBytes, " bytes");
+    return InvalidArgument("group.id must have 1 to ", kMaxIdBytes,
+                           " bytes, and group.rendezvous at most as many");
   }
   const int64_t bucket = order.manifest.bucket_bytes;
   // A bucket may itself be larger than the limit of a piece.
@@ -94,26 +116,36 @@ absl::Status BroadcastReceiver::CheckOrder(const BroadcastOrder& order) const {
   return absl::OkStatus();
 }
 
-absl::Status BroadcastReceiver::Begin(const BroadcastOrder& order, absl::Time deadline) {
-  Abort("superseded by a newer call");
+absl::StatusOr<int64_t> BroadcastReceiver::Begin(const BroadcastOrder& order, absl::Time deadline,
+                                                 const std::function<bool()>& cancelled) {
+  if (cancelled()) return absl::AbortedError("the call was cancelled");
+  int64_t number = 0;
+  std::optional<Running> former;
+  {
+    MutexLock lock(mu_);
+    number = ++newest_;
+    former = RunningLocked();
+    changed_.NotifyAll();
+  }
+  if (former.has_value()) former->Abort(kSuperseded);
   MutexLock lock(mu_);
-  const int64_t number = ++newest_;
-  changed_.NotifyAll();
-  while (receiving_ && number == newest_) {
+  while (receiving_ && number == newest_ && closed_.empty() && !cancelled()) {
     const absl::Duration left = deadline - clock_.Now();
     if (left <= absl::ZeroDuration()) {
       return absl::DeadlineExceededError("the former broadcast has not ended in time");
     }
     changed_.WaitFor(mu_, left);
   }
-  if (number != newest_) return absl::AbortedError("superseded by a newer call");
+  if (!closed_.empty()) return absl::AbortedError(closed_);
+  if (cancelled()) return absl::AbortedError("the call was cancelled");
+  if (number != newest_) return absl::AbortedError(kSuperseded);
   if (order.first > VerifiedLocked(order.manifest)) {
     return FailedPrecondition("the broadcast starts at byte ", order.first, ", but only ",
                               VerifiedLocked(order.manifest), " bytes of the version are here");
   }
   receiving_ = true;
   connecting_ = std::stop_source();
-  return absl::OkStatus();
+  return number;
 }
 
 void BroadcastReceiver::End() {
@@ -149,7 +181,11 @@ absl::StatusOr<std::shared_ptr<Communicator>> BroadcastReceiver::Join(const Broa
   std::shared_ptr<Communicator> former;  // closed without the lock
   {
     MutexLock lock(mu_);
-    if (communicator_ != nullptr && group_ == order.group) return communicator_;
+    const bool joined = communicator_ != nullptr && group_ == order.group;
+    if (order.rendezvous.empty() && !joined) {
+      return StatusOf(absl::StatusCode::kUnavailable, "this engine does not belong to the group");
+    }
+    if (joined) return communicator_;
     former = std::move(communicator_);
     communicator_ = nullptr;
     place.stop = connecting_.get_token();
@@ -162,11 +198,11 @@ absl::StatusOr<std::shared_ptr<Communicator>> BroadcastReceiver::Join(const Broa
   if (place.timeout <= absl::ZeroDuration()) {
     return absl::DeadlineExceededError("no time left to connect to the group");
   }
-  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> joined, backend->Connect(place));
+  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> connected, backend->Connect(place));
   MutexLock lock(mu_);
-  if (connecting_.stop_requested()) return absl::AbortedError("superseded by a newer call");
+  if (connecting_.stop_requested()) return absl::AbortedError(kSuperseded);
   group_ = order.group;
-  communicator_ = std::move(joined);
+  communicator_ = std::move(connected);
   return communicator_;
 }
 
@@ -214,11 +250,11 @@ absl::Status BroadcastReceiver::Take(const BroadcastOrder& order, absl::Time dea
   return TakePieces(order, *communicator, deadline);
 }
 
-absl::StatusOr<BroadcastReceiver::Reply> BroadcastReceiver::Receive(const BroadcastOrder& order,
-                                                                    absl::Time deadline) {
+absl::StatusOr<BroadcastReceiver::Reply> BroadcastReceiver::Receive(
+    const BroadcastOrder& order, absl::Time deadline, const std::function<bool()>& cancelled) {
   FRESHET_RETURN_IF_ERROR(CheckOrder(order));
   FRESHET_RETURN_IF_ERROR(subscriber_->Admit(order.manifest).status());
-  FRESHET_RETURN_IF_ERROR(Begin(order, deadline));
+  FRESHET_ASSIGN_OR_RETURN(const int64_t number, Begin(order, deadline, cancelled));
   const absl::Cleanup ended = [this] { End(); };
   const absl::Status taken = Take(order, deadline);
   if (!taken.ok()) {
@@ -229,6 +265,7 @@ absl::StatusOr<BroadcastReceiver::Reply> BroadcastReceiver::Receive(const Broadc
   if (observer_ != nullptr) observer_->OnPhase(WeightPhase::kVerify, verify_time_);
   {
     MutexLock lock(mu_);
+    if (number != newest_) return absl::AbortedError(kSuperseded);
     content_hash_.clear();
     verified_ = 0;
   }
@@ -237,17 +274,25 @@ absl::StatusOr<BroadcastReceiver::Reply> BroadcastReceiver::Receive(const Broadc
   return Reply{true};
 }
 
-void BroadcastReceiver::Abort(const std::string& reason) {
-  std::shared_ptr<Communicator> communicator;
-  std::stop_source connecting;
-  {
-    MutexLock lock(mu_);
-    if (!receiving_) return;
-    connecting = connecting_;
-    communicator = communicator_;
-  }
+std::optional<BroadcastReceiver::Running> BroadcastReceiver::RunningLocked() {
+  if (!receiving_) return std::nullopt;
+  return Running{connecting_, communicator_};
+}
+
+void BroadcastReceiver::Running::Abort(const std::string& reason) {
   connecting.request_stop();
   if (communicator != nullptr) communicator->Abort(reason);
+}
+
+void BroadcastReceiver::Close(const std::string& reason) {
+  std::optional<Running> running;
+  {
+    MutexLock lock(mu_);
+    closed_ = reason;
+    running = RunningLocked();
+    changed_.NotifyAll();
+  }
+  if (running.has_value()) running->Abort(reason);
 }
 
 }  // namespace freshet

@@ -2,7 +2,9 @@
 #define FRESHET_WEIGHTS_BROADCAST_RECEIVER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 
@@ -26,8 +28,8 @@ struct BroadcastOrder {
   std::string group;  // its id
   int rank = 1;       // of this process; the broadcasting one has rank 0
   int size = 2;
-  std::string rendezvous;
-  int64_t first = 0;  // offset of the first byte that is broadcast
+  std::string rendezvous;  // "": this process belongs to the group already
+  int64_t first = 0;       // offset of the first byte that is broadcast
   int64_t piece_bytes = 0;
   absl::Duration silence_timeout;  // without progress the group has failed
 };
@@ -46,29 +48,42 @@ class BroadcastReceiver {
                     const WeightLimits& limits, const Clock& clock, WeightSyncObserver* observer);
   ~BroadcastReceiver();
 
-  // Whether this engine needs the version and can take part. If so, ends a Receive in progress.
-  // UNIMPLEMENTED: it lacks the backend. FAILED_PRECONDITION: as for WeightSubscriber::Admit.
-  // INVALID_ARGUMENT: the manifest.
-  absl::StatusOr<Reply> Ask(const WeightManifest& manifest, const std::string& backend)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether this engine needs the version and can take part. If so, ends a Receive in progress and
+  // waits for its end. UNIMPLEMENTED: it lacks the backend. FAILED_PRECONDITION: as for
+  // WeightSubscriber::Admit. INVALID_ARGUMENT: the manifest. DEADLINE_EXCEEDED: the Receive has not
+  // ended by `deadline`.
+  absl::StatusOr<Reply> Ask(const WeightManifest& manifest, const std::string& backend,
+                            absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Takes part in a broadcast and prepares the version. A newer call ends this one with ABORTED.
+  // Takes part in a broadcast and prepares the version. A newer call ends this one with ABORTED;
+  // `cancelled` keeps it from starting. UNAVAILABLE also if the rendezvous is "" and this process
+  // does not belong to the group, or no longer.
   // Blocks until `deadline`; a backend that does not heed `stop` may exceed it by its connect
   // timeout of at most 30 s. Errors: as for Ask, CommunicatorBackend::Connect and Communicator;
   // INVALID_ARGUMENT: the order; DATA_LOSS: the bytes differ from the manifest; RESOURCE_EXHAUSTED:
   // out of memory.
-  absl::StatusOr<Reply> Receive(const BroadcastOrder& order, absl::Time deadline)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<Reply> Receive(
+      const BroadcastOrder& order, absl::Time deadline,
+      const std::function<bool()>& cancelled = [] { return false; }) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Ends a Receive in progress with ABORTED.
-  void Abort(const std::string& reason) ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends the Receive in progress and all later ones with ABORTED.
+  void Close(const std::string& reason) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   absl::StatusOr<std::shared_ptr<CommunicatorBackend>> Backend(const std::string& name)
       ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CheckOrder(const BroadcastOrder& order) const;
-  // Ends the former Receive, waits for its end, and becomes the only one.
-  absl::Status Begin(const BroadcastOrder& order, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends the former Receive, waits for its end, and becomes the only one. Returns its number.
+  absl::StatusOr<int64_t> Begin(const BroadcastOrder& order, absl::Time deadline,
+                                const std::function<bool()>& cancelled) ABSL_LOCKS_EXCLUDED(mu_);
+  // What a Receive in progress may wait in.
+  struct Running {
+    std::stop_source connecting;
+    std::shared_ptr<Communicator> communicator;
+    // Ends the Receive with ABORTED; does not wait.
+    void Abort(const std::string& reason);
+  };
+  std::optional<Running> RunningLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void End() ABSL_LOCKS_EXCLUDED(mu_);
   // Memory for the version: what a failed group left, if it is of this version.
   absl::Status Reserve(const BroadcastOrder& order) ABSL_LOCKS_EXCLUDED(mu_);
@@ -97,6 +112,7 @@ class BroadcastReceiver {
   Mutex mu_;
   CondVar changed_;
   bool receiving_ ABSL_GUARDED_BY(mu_) = false;
+  std::string closed_ ABSL_GUARDED_BY(mu_);  // why; "": it is not
   int64_t newest_ ABSL_GUARDED_BY(mu_) = 0;  // number of the newest Receive
   std::stop_source connecting_ ABSL_GUARDED_BY(mu_);
   std::string group_ ABSL_GUARDED_BY(mu_);  // id of communicator_'s

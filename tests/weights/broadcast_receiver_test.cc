@@ -78,6 +78,11 @@ class BroadcastReceiverTest : public testing::Test {
     return receiver_.Receive(order_, SystemClock::Get().Now() + absl::Minutes(2)).status();
   }
 
+  absl::StatusOr<BroadcastReceiver::Reply> Ask(const WeightManifest& manifest,
+                                               const std::string& backend) {
+    return receiver_.Ask(manifest, backend, SystemClock::Get().Now() + absl::Minutes(2));
+  }
+
   const VersionForTest version_ = MakeVersion({0, 1}, 1, 1000, 64);
   BroadcastOrder order_;
   const std::shared_ptr<LonelyBackend> backend_ = std::make_shared<LonelyBackend>();
@@ -100,7 +105,7 @@ TEST_F(BroadcastReceiverTest, AnOrderThatDoesNotFitIsRefusedBeforeAnythingIsAllo
       [](BroadcastOrder& o) { o.size = 1 << 30; },
       [](BroadcastOrder& o) { o.group = ""; },
       [](BroadcastOrder& o) { o.group = std::string(10'000, 'g'); },
-      [](BroadcastOrder& o) { o.rendezvous = ""; },
+      [](BroadcastOrder& o) { o.rendezvous = std::string(10'000, 's'); },
       [](BroadcastOrder& o) { o.piece_bytes = 0; },
       [](BroadcastOrder& o) { o.piece_bytes = -64; },
       [](BroadcastOrder& o) { o.piece_bytes = 65; },
@@ -124,16 +129,16 @@ TEST_F(BroadcastReceiverTest, AnOrderThatDoesNotFitIsRefusedBeforeAnythingIsAllo
 }
 
 TEST_F(BroadcastReceiverTest, AskSaysWhatThisEngineCanDo) {
-  const auto fresh = receiver_.Ask(version_.manifest, "lonely");
+  const auto fresh = Ask(version_.manifest, "lonely");
   ASSERT_TRUE(fresh.ok()) << fresh.status();
   EXPECT_FALSE(fresh->prepared);
   EXPECT_EQ(fresh->verified, 0);
-  EXPECT_EQ(receiver_.Ask(version_.manifest, "other").status().code(), Code::kUnimplemented);
+  EXPECT_EQ(Ask(version_.manifest, "other").status().code(), Code::kUnimplemented);
   ASSERT_TRUE(subscriber_->Prepare(version_.manifest, version_.bytes).ok());
-  EXPECT_TRUE(receiver_.Ask(version_.manifest, "lonely")->prepared);
+  EXPECT_TRUE(Ask(version_.manifest, "lonely")->prepared);
   ASSERT_TRUE(subscriber_->Activate(version_.receipt).ok());
   const VersionForTest older = MakeVersion({0, 0}, 1, 1000, 64);
-  EXPECT_EQ(receiver_.Ask(older.manifest, "lonely").status().code(), Code::kFailedPrecondition);
+  EXPECT_EQ(Ask(older.manifest, "lonely").status().code(), Code::kFailedPrecondition);
 }
 
 // What a failed group leaves belongs to one version with one division into buckets, of which the
@@ -141,10 +146,10 @@ TEST_F(BroadcastReceiverTest, AskSaysWhatThisEngineCanDo) {
 TEST_F(BroadcastReceiverTest, KeepsWhatAFailedGroupBroughtForTheSameVersionOnly) {
   backend_->brings = version_.bytes;
   ASSERT_EQ(Receive().code(), Code::kUnavailable);
-  EXPECT_EQ(receiver_.Ask(version_.manifest, "lonely")->verified, 256);
+  EXPECT_EQ(Ask(version_.manifest, "lonely")->verified, 256);
   const BroadcastOrder good = order_;
   order_.manifest.bucket_bytes = order_.piece_bytes = order_.first = 63;  // as many buckets
-  EXPECT_EQ(receiver_.Ask(order_.manifest, "lonely")->verified, 0);
+  EXPECT_EQ(Ask(order_.manifest, "lonely")->verified, 0);
   EXPECT_EQ(Receive().code(), Code::kFailedPrecondition);
   order_ = good;
   order_.first = 320;
@@ -154,7 +159,7 @@ TEST_F(BroadcastReceiverTest, KeepsWhatAFailedGroupBroughtForTheSameVersionOnly)
   order_.group = "next";
   order_.first = 128;
   EXPECT_EQ(Receive().code(), Code::kUnavailable);
-  EXPECT_EQ(receiver_.Ask(version_.manifest, "lonely")->verified, 128);
+  EXPECT_EQ(Ask(version_.manifest, "lonely")->verified, 128);
   // As many buckets of other sizes: needs other memory.
   order_.group = "last";
   order_.first = 0;
@@ -162,7 +167,7 @@ TEST_F(BroadcastReceiverTest, KeepsWhatAFailedGroupBroughtForTheSameVersionOnly)
   order_.manifest.total_bytes = 15 * order_.piece_bytes + 1;
   order_.manifest.entries.clear();
   EXPECT_EQ(Receive().code(), Code::kUnavailable);
-  EXPECT_EQ(receiver_.Ask(order_.manifest, "lonely")->verified, 0);
+  EXPECT_EQ(Ask(order_.manifest, "lonely")->verified, 0);
 }
 
 TEST_F(BroadcastReceiverTest, ANewerCallEndsTheOneInProgress) {
@@ -170,9 +175,30 @@ TEST_F(BroadcastReceiverTest, ANewerCallEndsTheOneInProgress) {
   {
     const std::jthread receiving([&] { ended = Receive(); });
     ASSERT_TRUE(backend_->connecting.WaitFor(absl::Minutes(2)));
-    EXPECT_FALSE(receiver_.Ask(version_.manifest, "lonely")->prepared);
+    EXPECT_FALSE(Ask(version_.manifest, "lonely")->prepared);
   }
   EXPECT_EQ(ended.code(), Code::kAborted);
+}
+
+TEST_F(BroadcastReceiverTest, OnlyAMemberOfTheGroupNeedsNoRendezvous) {
+  backend_->brings = version_.bytes;
+  order_.rendezvous = "";
+  EXPECT_EQ(Receive().code(), Code::kUnavailable);
+  EXPECT_EQ(Ask(version_.manifest, "lonely")->verified, 0);
+  order_.rendezvous = "secret";
+  EXPECT_EQ(Receive().code(), Code::kUnavailable);  // after two pieces
+  EXPECT_EQ(Ask(version_.manifest, "lonely")->verified, 256);
+}
+
+TEST_F(BroadcastReceiverTest, NothingBeginsOnceItIsClosedOrCancelled) {
+  EXPECT_EQ(
+      receiver_.Receive(order_, SystemClock::Get().Now() + absl::Minutes(2), [] { return true; })
+          .status()
+          .code(),
+      Code::kAborted);
+  receiver_.Close("left the job");
+  EXPECT_EQ(Receive().code(), Code::kAborted);
+  EXPECT_FALSE(backend_->connecting.HasBeenNotified());
 }
 
 }  // namespace

@@ -446,8 +446,10 @@ std::optional<ClusterTransport::Delivery> ClusterTransport::NextCatchUp(absl::Ti
 
 void ClusterTransport::RunCatchUp(std::stop_token stop) {
   const LogScope scope(options_.job);
-  while (!stop.stop_requested()) {
+  while (true) {
+    // In this order: the destructor requests the stop, then notifies.
     const uint64_t seen = events_->count();
+    if (stop.stop_requested()) return;
     absl::Time next;
     std::optional<Delivery> delivery = NextCatchUp(next);
     if (!delivery.has_value()) {

@@ -1,8 +1,8 @@
 #include "weights/grpc/weight_broadcaster.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <thread>
@@ -14,43 +14,55 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "services/runtime/process_identity.h"
+#include "services/runtime/status.h"
 #include "weights/grpc/manifest_codec.h"
 #include "weights/transfer_time.h"
 
 namespace freshet {
 namespace {
 
-// A group may lose members twice in a version; after that the caller has other ways.
+// A group may fail twice in a version; after that the caller has other ways.
 constexpr int kGroupsPerVersion = 3;
+
+// Whether it is the answer of a member that has taken part to the end.
+bool IsFinal(const absl::Status& status) { return status.ok() || absl::IsDataLoss(status); }
 
 }  // namespace
 
 // Shared with the ends of calls that were abandoned.
 struct WeightBroadcaster::Group {
+  // Why it has failed: the first reason.
+  struct Failure {
+    std::string reason;
+    std::string worker;  // whose call has failed; "": the trainer's part
+  };
+
   const std::string id = runtime::RandomId();
   std::string rendezvous;
   std::vector<WeightMember> members;  // ranks 1, 2, ...
   Mutex mu;
   std::stop_source connecting ABSL_GUARDED_BY(mu);
-  std::string failure ABSL_GUARDED_BY(mu);  // of a member
-  bool aborted ABSL_GUARDED_BY(mu) = false;
+  std::optional<Failure> failure ABSL_GUARDED_BY(mu);
   std::shared_ptr<Communicator> communicator ABSL_GUARDED_BY(mu);  // null: not connected
 
-  // A member's call has failed. Does not block.
-  void Note(size_t index, const std::string& message) ABSL_LOCKS_EXCLUDED(mu) {
+  // Does not block.
+  void Fail(const std::string& reason, const std::string& worker = "") ABSL_LOCKS_EXCLUDED(mu) {
     MutexLock lock(mu);
-    if (failure.empty()) failure = StrCat("engine ", members[index].worker, ": ", message);
+    if (!failure.has_value()) failure = Failure{reason, worker};
   }
-  std::string Failure() ABSL_LOCKS_EXCLUDED(mu) {
+  std::optional<Failure> failed() ABSL_LOCKS_EXCLUDED(mu) {
     MutexLock lock(mu);
     return failure;
   }
-  void Abort(const std::string& reason) ABSL_LOCKS_EXCLUDED(mu) {
+  // Ends the trainer's part of a group that has failed.
+  void Abort() ABSL_LOCKS_EXCLUDED(mu) {
     std::shared_ptr<Communicator> connected;
     std::stop_source source;
+    std::string reason;
     {
       MutexLock lock(mu);
-      if (std::exchange(aborted, true)) return;
+      if (!failure.has_value()) return;
+      reason = failure->reason;
       source = connecting;
       connected = communicator;
     }
@@ -61,7 +73,7 @@ struct WeightBroadcaster::Group {
     std::shared_ptr<Communicator> connected;
     {
       MutexLock lock(mu);
-      if (aborted || !failure.empty()) return false;
+      if (failure.has_value()) return false;
       connected = communicator;
     }
     return connected != nullptr && connected->error().ok();
@@ -78,8 +90,19 @@ WeightBroadcaster::WeightBroadcaster(BroadcasterOptions options, ChannelSource c
       hooks_(std::move(hooks)),
       pause_(options_.retry) {}
 
-WeightBroadcaster::~WeightBroadcaster() {
-  if (group_ != nullptr) group_->Abort("the trainer has left the job");
+WeightBroadcaster::~WeightBroadcaster() { LeaveGroup("the trainer has left the job"); }
+
+// The communicator is closed on this thread: abandoned calls may hold the group longer.
+void WeightBroadcaster::LeaveGroup(const std::string& reason) {
+  if (group_ == nullptr) return;
+  group_->Fail(reason);
+  group_->Abort();
+  std::shared_ptr<Communicator> connected;
+  {
+    MutexLock lock(group_->mu);
+    connected = std::exchange(group_->communicator, nullptr);
+  }
+  group_ = nullptr;
 }
 
 int64_t WeightBroadcaster::PieceBytes(const WeightManifest& manifest) const {
@@ -92,7 +115,7 @@ WeightBroadcaster::Request WeightBroadcaster::MakeRequest(const Version& version
   request.set_job(options_.job);
   ManifestToProto(version.manifest, *request.mutable_manifest());
   request.set_backend(options_.backend_name);
-  *request.mutable_silence_timeout() = ToDuration(options_.silence_timeout);
+  *request.mutable_silence_timeout() = ToDuration(Patience(version));
   return request;
 }
 
@@ -100,8 +123,7 @@ std::vector<MemberAnswer> WeightBroadcaster::Call(
     const std::vector<WeightMember>& members, absl::Duration timeout,
     const std::function<bool(const std::string&)>& departed,
     const std::function<Request(size_t)>& request,
-    const std::function<void(size_t, const std::string&)>& on_failure,
-    std::vector<Reply>& replies) {
+    const std::function<void(size_t, const absl::Status&)>& on_end, std::vector<Reply>& replies) {
   std::vector<std::shared_ptr<Reply>> kept(members.size());
   std::vector<MemberAnswer> answers = CallMembers(
       members, channels_, timeout, events_, departed,
@@ -109,13 +131,12 @@ std::vector<MemberAnswer> WeightBroadcaster::Call(
           std::function<void(grpc::Status)> done) {
         auto message = std::make_shared<const Request>(request(index));
         auto reply = kept[index] = std::make_shared<Reply>();
-        stub.async()->PrepareBroadcast(context, message.get(), reply.get(),
-                                       [index, message, reply, on_failure,
-                                        done = std::move(done)](const grpc::Status& status) {
-                                         if (!status.ok())
-                                           on_failure(index, status.error_message());
-                                         done(status);
-                                       });
+        stub.async()->PrepareBroadcast(
+            context, message.get(), reply.get(),
+            [index, message, reply, on_end, done = std::move(done)](const grpc::Status& status) {
+              on_end(index, runtime::GrpcToStatus(status));
+              done(status);
+            });
       });
   replies.assign(members.size(), Reply());
   for (size_t i = 0; i < members.size(); ++i) {
@@ -124,7 +145,7 @@ std::vector<MemberAnswer> WeightBroadcaster::Call(
   return answers;
 }
 
-// How long to wait for engines that may be gone: so that time is left for other ways.
+// How long to wait for engines that may be gone, so that time is left for the others.
 absl::Duration WeightBroadcaster::Patience(const Version& version) const {
   return std::min(options_.silence_timeout, (version.deadline - version.start) / 4);
 }
@@ -135,7 +156,7 @@ void WeightBroadcaster::Ask(Version& version, std::vector<WeightMember>& members
   std::vector<Reply> replies;
   const std::vector<MemberAnswer> asked = Call(
       members, timeout, version.departed, [&](size_t) { return MakeRequest(version); },
-      [](size_t, const std::string&) {}, replies);
+      [](size_t, const absl::Status&) {}, replies);
   version.first = version.manifest.total_bytes;
   std::vector<WeightMember> ready;
   for (size_t i = 0; i < members.size(); ++i) {
@@ -151,9 +172,11 @@ void WeightBroadcaster::Ask(Version& version, std::vector<WeightMember>& members
 }
 
 absl::Status WeightBroadcaster::ChooseGroup(const std::vector<WeightMember>& members) {
-  if (group_ != nullptr && group_->members == members && group_->Works()) return absl::OkStatus();
-  if (group_ != nullptr) group_->Abort("its members have changed");
-  group_ = nullptr;
+  if (group_ != nullptr && group_->members == members && group_->Works()) {
+    group_->rendezvous.clear();  // they belong to it already
+    return absl::OkStatus();
+  }
+  LeaveGroup("its members have changed");
   FRESHET_ASSIGN_OR_RETURN(std::string rendezvous, options_.backend->NewRendezvous());
   group_ = std::make_shared<Group>();
   group_->members = members;
@@ -180,7 +203,7 @@ absl::Status WeightBroadcaster::SendPieces(const Version& version) {
     }
     FRESHET_ASSIGN_OR_RETURN(communicator, options_.backend->Connect(place));
     MutexLock lock(group_->mu);
-    if (group_->aborted) return absl::AbortedError("the group was aborted");
+    if (group_->failure.has_value()) return absl::AbortedError("the group was aborted");
     group_->communicator = communicator;
   }
   const int64_t total = version.manifest.total_bytes;
@@ -190,7 +213,7 @@ absl::Status WeightBroadcaster::SendPieces(const Version& version) {
     // The root of a broadcast only reads.
     auto* const data = const_cast<std::byte*>(version.bytes.data()) + at;
     const absl::Duration timeout =
-        std::min(StepTime(options_.silence_timeout, size), version.deadline - clock_.Now());
+        std::min(StepTime(Patience(version), size), version.deadline - clock_.Now());
     FRESHET_RETURN_IF_ERROR(
         communicator->Broadcast(std::span(data, static_cast<size_t>(size)), 0, timeout));
     if (hooks_.on_bytes) hooks_.on_bytes(size);
@@ -199,7 +222,8 @@ absl::Status WeightBroadcaster::SendPieces(const Version& version) {
 }
 
 absl::Status WeightBroadcaster::Broadcast(const Version& version,
-                                          std::vector<WeightMember>& members, Answers& answers) {
+                                          std::vector<WeightMember>& members, Answers& answers,
+                                          std::string* culprit) {
   FRESHET_RETURN_IF_ERROR(ChooseGroup(members));
   const auto request = [&](size_t index) {
     Request message = MakeRequest(version);
@@ -212,49 +236,54 @@ absl::Status WeightBroadcaster::Broadcast(const Version& version,
     group.set_piece_bytes(PieceBytes(version.manifest));
     return message;
   };
-  absl::Status sent;
-  std::atomic<bool> failed = false;
   std::vector<Reply> replies;
   std::vector<MemberAnswer> ended;
-  // Wakes the sender when a member fails, and stops waiting for members when the sender does.
-  const auto broken = [&] {
-    const std::string failure = group_->Failure();
-    if (!failure.empty()) group_->Abort(failure);
-    return failed || !failure.empty();
-  };
   {
     const std::jthread sender([&] {
-      sent = SendPieces(version);
+      const absl::Status sent = SendPieces(version);
       if (sent.ok()) return;
-      failed = true;
+      group_->Fail(Message(sent));
       events_->Notify();
     });
     ended = Call(
         members, version.deadline - clock_.Now(),
-        [&](const std::string& worker) { return broken() || version.departed(worker); }, request,
-        [group = group_](size_t index, const std::string& message) { group->Note(index, message); },
+        [&](const std::string& worker) {
+          // The one fails with the other: wakes the sender, and waits for no member.
+          if (!group_->failed().has_value()) return version.departed(worker);
+          group_->Abort();
+          return true;
+        },
+        request,
+        [group = group_](size_t index, const absl::Status& status) {
+          const std::string& worker = group->members[index].worker;
+          if (!IsFinal(status)) group->Fail(StrCat(worker, ": ", Message(status)), worker);
+        },
         replies);
-    broken();
+    for (size_t i = 0; i < members.size(); ++i) {
+      if (ended[i].status.ok() && !replies[i].prepared()) {
+        ended[i].status = absl::UnavailableError("it has not prepared the version");
+      }
+      const std::string& worker = members[i].worker;
+      if (!IsFinal(ended[i].status)) {
+        group_->Fail(StrCat(worker, ": ", Message(ended[i].status)), worker);
+      }
+    }
+    group_->Abort();  // if it has failed, before the sender is waited for
   }
-  std::vector<WeightMember> open;
+  std::vector<WeightMember> left;
   for (size_t i = 0; i < members.size(); ++i) {
-    absl::Status status = ended[i].status;
-    if (status.ok() && !replies[i].prepared()) {
-      status = absl::UnavailableError("it has not prepared the version");
-    }
-    // The other errors may be those of the group.
-    if (status.ok() || absl::IsDataLoss(status) || absl::IsResourceExhausted(status)) {
-      answers[members[i].worker] = {status, clock_.Now() - version.start};
+    if (IsFinal(ended[i].status)) {
+      answers[members[i].worker] = {ended[i].status, clock_.Now() - version.start};
     } else {
-      open.push_back(members[i]);
-      if (sent.ok()) sent = status;
+      left.push_back(members[i]);
     }
   }
-  const std::string failure = group_->Failure();
-  if (!sent.ok()) group_->Abort(Message(sent));
-  members = std::move(open);
-  if (sent.ok() || failure.empty()) return sent;
-  return StatusOf(sent.code(), failure);
+  members = std::move(left);
+  const std::optional<Group::Failure> failure = group_->failed();
+  if (!failure.has_value()) return absl::OkStatus();
+  *culprit = failure->worker;
+  LeaveGroup(failure->reason);
+  return absl::UnavailableError(failure->reason);
 }
 
 std::map<std::string, MemberAnswer> WeightBroadcaster::Send(
@@ -263,17 +292,28 @@ std::map<std::string, MemberAnswer> WeightBroadcaster::Send(
   Answers answers;
   const absl::Time start = clock_.Now();
   if (start < next_try_) return answers;
+  std::erase_if(left_out_, [start](const auto& entry) { return entry.second <= start; });
+  std::erase_if(members, [this](const auto& member) { return left_out_.contains(member.worker); });
   Version version{manifest, *bytes, start, deadline, departed};
   absl::Status status;
   for (int group = 1; group <= kGroupsPerVersion && !members.empty(); ++group) {
+    // Half of the time is for other ways.
+    if (clock_.Now() - start > (deadline - start) / 2) break;
     Ask(version, members, answers);
     if (members.empty()) break;
-    status = Broadcast(version, members, answers);
+    std::string culprit;
+    status = Broadcast(version, members, answers, &culprit);
     if (status.ok()) continue;
     if (hooks_.on_group_failed) hooks_.on_group_failed();
     FRESHET_LOG(Warning) << "event=weight_group_failed version=" << manifest.policy.version
                          << " group=" << group << " left=" << members.size()
                          << " reason=" << LogQuoted(Message(status));
+    // A member that is gone does not answer the next question. One that answers and fails twice
+    // would fail every group.
+    if (group == 2 && !culprit.empty()) {
+      left_out_[culprit] = start + options_.retry;
+      std::erase_if(members, [&](const auto& member) { return member.worker == culprit; });
+    }
   }
   Pause(answers, members.size(), status);
   return answers;

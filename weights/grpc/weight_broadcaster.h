@@ -72,19 +72,21 @@ class WeightBroadcaster {
 
   // Asks which members can take part. The others get their results and leave `members`.
   void Ask(Version& version, std::vector<WeightMember>& members, Answers& answers);
-  // Broadcasts to `members`. Those that are done get their results and leave `members`.
+  // Broadcasts to `members`. Those that are done get their results and leave `members`. If the
+  // group fails, `culprit` is the worker that was the first to fail; "": unknown.
   absl::Status Broadcast(const Version& version, std::vector<WeightMember>& members,
-                         Answers& answers);
+                         Answers& answers, std::string* culprit);
+  void LeaveGroup(const std::string& reason);
   // Makes a group of `members` unless there is one.
   absl::Status ChooseGroup(const std::vector<WeightMember>& members);
   // Connects the group if it is new, and broadcasts.
   absl::Status SendPieces(const Version& version);
-  // Calls all members, the i-th one with `request(i)`. `on_failure` is called with the index and
-  // the message of a call that has failed, on gRPC's threads, also after this returns.
+  // Calls all members, the i-th one with `request(i)`. `on_end` is called with the index and the
+  // status of a call that has ended, on gRPC's threads, also after this returns.
   std::vector<MemberAnswer> Call(const std::vector<WeightMember>& members, absl::Duration timeout,
                                  const std::function<bool(const std::string&)>& departed,
                                  const std::function<Request(size_t)>& request,
-                                 const std::function<void(size_t, const std::string&)>& on_failure,
+                                 const std::function<void(size_t, const absl::Status&)>& on_end,
                                  std::vector<Reply>& replies);
   // Pauses broadcasts after a version that no group has brought to any of the `left` members.
   void Pause(const Answers& answers, size_t left, const absl::Status& status);
@@ -98,7 +100,9 @@ class WeightBroadcaster {
   const std::shared_ptr<EventCount> events_;
   const BroadcasterHooks hooks_;
   std::shared_ptr<Group> group_;  // may be null
-  absl::Duration pause_;          // after versions that no group has brought
+  // Workers that no group includes until then.
+  std::map<std::string, absl::Time> left_out_;
+  absl::Duration pause_;  // after versions that no group has brought
   absl::Time next_try_ = absl::InfinitePast();
 };
 

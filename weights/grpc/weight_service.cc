@@ -18,6 +18,7 @@ namespace freshet {
 namespace {
 
 constexpr int kCallThreads = 4;
+constexpr absl::Duration kAskWait = absl::Seconds(10);  // for a broadcast that is ending
 
 // Streams a committed version: header, then chunks.
 class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
@@ -85,7 +86,7 @@ GrpcWeightService::~GrpcWeightService() {
     jobs.swap(jobs_);
   }
   for (const auto& [job, served] : jobs) {
-    if (served.receiver != nullptr) served.receiver->Abort("the process is ending");
+    if (served.receiver != nullptr) served.receiver->Close("the process is ending");
   }
   broadcasts_.Stop();
   relays_.Stop();
@@ -117,7 +118,7 @@ void GrpcWeightService::Forget(const std::string& job) {
   }
   const std::string reason = StrCat("this member has left job ", job);
   if (running != nullptr) running->Abort(reason);
-  if (receiver != nullptr) receiver->Abort(reason);
+  if (receiver != nullptr) receiver->Close(reason);
 }
 
 absl::StatusOr<GrpcWeightService::Served> GrpcWeightService::FindServed(const std::string& job) {
@@ -205,7 +206,7 @@ grpc::ServerUnaryReactor* GrpcWeightService::PrepareShared(
 }
 
 absl::StatusOr<BroadcastReceiver::Reply> GrpcWeightService::TakeBroadcast(
-    const weights::v1::PrepareBroadcastRequest& request, absl::Time deadline) {
+    const weights::v1::PrepareBroadcastRequest& request, const runtime::CallContext& call) {
   FRESHET_ASSIGN_OR_RETURN(const Served served, FindServed(request.job()));
   const LogScope scope(request.job());
   if (served.endpoint.subscriber == nullptr) {
@@ -216,13 +217,15 @@ absl::StatusOr<BroadcastReceiver::Reply> GrpcWeightService::TakeBroadcast(
                                            request.backend().substr(0, 100), "' of job ",
                                            request.job()));
   }
-  WeightManifest manifest = ManifestFromProto(request.manifest());
-  if (!request.has_group()) return served.receiver->Ask(manifest, request.backend());
-  const absl::Duration left = deadline - absl::Now();
+  const absl::Duration left = call.deadline - absl::Now();
   if (left > options_.max_call) {
     return InvalidArgument("the call needs a deadline of at most ",
                            absl::FormatDuration(options_.max_call));
   }
+  WeightManifest manifest = ManifestFromProto(request.manifest());
+  if (!request.has_group())
+    return served.receiver->Ask(manifest, request.backend(),
+                                clock_.Now() + std::min(left, kAskWait));
   const weights::v1::BroadcastGroup& group = request.group();
   BroadcastOrder order;
   order.manifest = std::move(manifest);
@@ -235,7 +238,7 @@ absl::StatusOr<BroadcastReceiver::Reply> GrpcWeightService::TakeBroadcast(
   order.piece_bytes = group.piece_bytes();
   order.silence_timeout =
       SilenceFromProto(request.has_silence_timeout() ? &request.silence_timeout() : nullptr, left);
-  return served.receiver->Receive(order, clock_.Now() + left);
+  return served.receiver->Receive(order, clock_.Now() + left, call.cancelled);
 }
 
 grpc::ServerUnaryReactor* GrpcWeightService::PrepareBroadcast(
@@ -247,7 +250,7 @@ grpc::ServerUnaryReactor* GrpcWeightService::PrepareBroadcast(
           const weights::v1::PrepareBroadcastRequest& broadcast,
           const runtime::CallContext& call) -> absl::StatusOr<weights::v1::PrepareBroadcastReply> {
         FRESHET_ASSIGN_OR_RETURN(const BroadcastReceiver::Reply taken,
-                                 TakeBroadcast(broadcast, call.deadline));
+                                 TakeBroadcast(broadcast, call));
         weights::v1::PrepareBroadcastReply result;
         result.set_prepared(taken.prepared);
         result.set_verified(taken.verified);

@@ -14,6 +14,7 @@
 #include "collective/communicator_backend.h"
 #include "freshet/weights/v1/weight_service.grpc.pb.h"
 #include "services/runtime/executor.h"
+#include "services/runtime/unary.h"
 #include "weights/broadcast_receiver.h"
 #include "weights/grpc/channel_source.h"
 #include "weights/manifest.h"
@@ -108,7 +109,7 @@ class GrpcWeightService final
   void Ended() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status TakeShared(const weights::v1::PrepareSharedRequest& request);
   absl::StatusOr<BroadcastReceiver::Reply> TakeBroadcast(
-      const weights::v1::PrepareBroadcastRequest& request, absl::Time deadline);
+      const weights::v1::PrepareBroadcastRequest& request, const runtime::CallContext& call);
   absl::StatusOr<CommittedWeights> FindCommitted(const grpc::ByteBuffer& request);
 
   const WeightServiceOptions options_;

@@ -107,6 +107,7 @@ ClusterTransportOptions Options(std::shared_ptr<CommunicatorBackend> backend) {
           .host = kHost,
           .backend = std::move(backend),
           .piece_bytes = kBucket,
+          .timeout = absl::Minutes(2),
           .first_retry = absl::Milliseconds(20),
           .last_retry = absl::Milliseconds(100)};
 }
@@ -115,7 +116,11 @@ class BroadcastForTest final : public WeightTransport {
  public:
   BroadcastForTest(ClusterRoute route, const std::string& backend,
                    std::vector<std::shared_ptr<WeightSubscriber>> subscribers)
-      : transport_({.job = kJob, .route = route, .host = kHost, .backend = *Open(backend)},
+      : transport_({.job = kJob,
+                    .route = route,
+                    .host = kHost,
+                    .backend = *Open(backend),
+                    .timeout = absl::Minutes(2)},
                    TestChannel, SystemClock::Get(), nullptr) {
     std::vector<WeightMember> members;
     for (auto& subscriber : subscribers) {
@@ -242,6 +247,32 @@ TEST_F(WeightBroadcastTest, GroupsThatFailAgainAndAgainLeaveTheRelay) {
     ExpectHolds(*engine);
     EXPECT_EQ(counters.totals().members["grpc_relay"].members, version);
     EXPECT_EQ(counters.totals().failures["group"], 3);  // of the first version
+  }
+}
+
+TEST_F(WeightBroadcastTest, AnEngineThatCannotJoinIsLeftOut) {
+  class Unable final : public CommunicatorBackend {
+    absl::StatusOr<std::string> NewRendezvous() override { return std::string(); }
+    absl::StatusOr<std::unique_ptr<Communicator>> Connect(const GroupPlace&) override {
+      return absl::UnavailableError("no route");
+    }
+  };
+  const auto able = GlooEngine("able");
+  const auto unable =
+      Engine("unable", std::make_shared<WeightSubscriber>(), Always(std::make_shared<Unable>()));
+  WeightSyncCounters counters;
+  ClusterTransportOptions options = Options(MakeGlooBackend());
+  options.silence_timeout = absl::Seconds(1);  // Gloo waits so long for it
+  options.last_retry = absl::Minutes(1);       // until it is in a group again
+  ClusterTransport transport(options, TestChannel, SystemClock::Get(), &counters);
+  transport.SetMembers(1, {able->member(), unable->member()});
+  for (int64_t version = 1; version <= 3; ++version) {
+    EXPECT_EQ(Publish(transport), 2);
+    ExpectHolds(*able);
+    ExpectHolds(*unable);
+    EXPECT_EQ(counters.totals().members["gloo"].members, version);
+    EXPECT_EQ(counters.totals().members["grpc_relay"].members, version);
+    EXPECT_EQ(counters.totals().failures["group"], 2);  // of the first version
   }
 }
 
