@@ -73,7 +73,7 @@ absl::StatusOr<BroadcastReceiver::Reply> BroadcastReceiver::Ask(const WeightMani
   while (receiving_) {
     const absl::Duration left = deadline - clock_.Now();
     if (left <= absl::ZeroDuration()) {
-      return absl::DeadlineExceededError("the former broadcast has not ended in time");
+      return absl::AbortedError("the former broadcast has not ended yet");
     }
     changed_.WaitFor(mu_, left);
   }

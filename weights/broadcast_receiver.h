@@ -50,8 +50,8 @@ class BroadcastReceiver {
 
   // Whether this engine needs the version and can take part. If so, ends a Receive in progress and
   // waits for its end. UNIMPLEMENTED: it lacks the backend. FAILED_PRECONDITION: as for
-  // WeightSubscriber::Admit. INVALID_ARGUMENT: the manifest. DEADLINE_EXCEEDED: the Receive has not
-  // ended by `deadline`.
+  // WeightSubscriber::Admit. INVALID_ARGUMENT: the manifest. ABORTED: the Receive has not ended by
+  // `deadline`.
   absl::StatusOr<Reply> Ask(const WeightManifest& manifest, const std::string& backend,
                             absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -160,6 +160,8 @@ void WeightBroadcaster::Ask(Version& version, std::vector<WeightMember>& members
   version.first = version.manifest.total_bytes;
   std::vector<WeightMember> ready;
   for (size_t i = 0; i < members.size(); ++i) {
+    // Busy with a former group: it gets no result, and is not in the next group.
+    if (absl::IsAborted(asked[i].status)) continue;
     if (!asked[i].status.ok() || replies[i].prepared()) {
       answers[members[i].worker] = {asked[i].status, clock_.Now() - version.start};
       continue;
@@ -315,14 +317,14 @@ std::map<std::string, MemberAnswer> WeightBroadcaster::Send(
       std::erase_if(members, [&](const auto& member) { return member.worker == culprit; });
     }
   }
-  Pause(answers, members.size(), status);
+  Pause(answers, status);
   return answers;
 }
 
-void WeightBroadcaster::Pause(const Answers& answers, size_t left, const absl::Status& status) {
+void WeightBroadcaster::Pause(const Answers& answers, const absl::Status& status) {
   const bool brought = std::any_of(answers.begin(), answers.end(),
                                    [](const auto& answer) { return answer.second.status.ok(); });
-  if (brought || left == 0) {
+  if (brought || status.ok()) {
     pause_ = options_.retry;
     return;
   }

@@ -88,8 +88,9 @@ class WeightBroadcaster {
                                  const std::function<Request(size_t)>& request,
                                  const std::function<void(size_t, const absl::Status&)>& on_end,
                                  std::vector<Reply>& replies);
-  // Pauses broadcasts after a version that no group has brought to any of the `left` members.
-  void Pause(const Answers& answers, size_t left, const absl::Status& status);
+  // Pauses broadcasts after a version that no group has brought to any member. `status` is that of
+  // the last group.
+  void Pause(const Answers& answers, const absl::Status& status);
   absl::Duration Patience(const Version& version) const;
   Request MakeRequest(const Version& version) const;
   int64_t PieceBytes(const WeightManifest& manifest) const;

@@ -18,7 +18,9 @@ namespace freshet {
 namespace {
 
 constexpr int kCallThreads = 4;
-constexpr absl::Duration kAskWait = absl::Seconds(10);  // for a broadcast that is ending
+// How long a question waits for a broadcast that is ending, and of its own time.
+constexpr absl::Duration kAskWait = absl::Seconds(10);
+constexpr double kAskShare = 0.75;
 
 // Streams a committed version: header, then chunks.
 class PullReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
@@ -225,7 +227,7 @@ absl::StatusOr<BroadcastReceiver::Reply> GrpcWeightService::TakeBroadcast(
   WeightManifest manifest = ManifestFromProto(request.manifest());
   if (!request.has_group())
     return served.receiver->Ask(manifest, request.backend(),
-                                clock_.Now() + std::min(left, kAskWait));
+                                clock_.Now() + std::min(kAskShare * left, kAskWait));
   const weights::v1::BroadcastGroup& group = request.group();
   BroadcastOrder order;
   order.manifest = std::move(manifest);
