@@ -57,16 +57,16 @@ struct WeightBroadcaster::Group {
   // Ends the trainer's part of a group that has failed.
   void Abort() ABSL_LOCKS_EXCLUDED(mu) {
     std::shared_ptr<Communicator> connected;
-    std::stop_source source;
+    std::optional<std::stop_source> source;
     std::string reason;
     {
       MutexLock lock(mu);
       if (!failure.has_value()) return;
       reason = failure->reason;
-      source = connecting;
+      source.emplace(connecting);
       connected = communicator;
     }
-    source.request_stop();
+    source->request_stop();
     if (connected != nullptr) connected->Abort(reason);
   }
   bool Works() ABSL_LOCKS_EXCLUDED(mu) {
