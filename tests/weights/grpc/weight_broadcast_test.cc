@@ -229,7 +229,7 @@ TEST_F(WeightBroadcastTest, AnEngineOfAJobWithAnotherTransportTakesPartInNone) {
 }
 
 TEST_F(WeightBroadcastTest, GroupsThatFailAgainAndAgainLeaveTheRelay) {
-  const auto engine = GlooEngine("engine");
+  const auto engine = Engine("engine", std::make_shared<WeightSubscriber>(), Open, "nccl");
   class Broken final : public CommunicatorBackend {
     absl::StatusOr<std::string> NewRendezvous() override { return std::string(32, '0'); }
     absl::StatusOr<std::unique_ptr<Communicator>> Connect(const GroupPlace&) override {
@@ -238,8 +238,8 @@ TEST_F(WeightBroadcastTest, GroupsThatFailAgainAndAgainLeaveTheRelay) {
   };
   WeightSyncCounters counters;
   ClusterTransportOptions options = Options(std::make_shared<Broken>());
-  options.silence_timeout = absl::Milliseconds(200);
-  options.last_retry = absl::Minutes(1);  // until the next broadcast
+  options.route = ClusterRoute::kNccl;
+  options.last_retry = absl::Hours(1);  // until the next broadcast
   ClusterTransport transport(options, TestChannel, SystemClock::Get(), &counters);
   transport.SetMembers(1, {engine->member()});
   EXPECT_EQ(Publish(transport), 1);
@@ -261,20 +261,20 @@ TEST_F(WeightBroadcastTest, AnEngineThatCannotJoinIsLeftOut) {
       return absl::UnavailableError("no route");
     }
   };
-  const auto able = GlooEngine("able");
-  const auto unable =
-      Engine("unable", std::make_shared<WeightSubscriber>(), Always(std::make_shared<Unable>()));
+  const auto able = Engine("able", std::make_shared<WeightSubscriber>(), Open, "nccl");
+  const auto unable = Engine("unable", std::make_shared<WeightSubscriber>(),
+                             Always(std::make_shared<Unable>()), "nccl");
   WeightSyncCounters counters;
-  ClusterTransportOptions options = Options(MakeGlooBackend());
-  options.silence_timeout = absl::Seconds(1);  // Gloo waits so long for it
-  options.last_retry = absl::Minutes(1);       // until it is in a group again
+  ClusterTransportOptions options = Options(*Open("nccl"));
+  options.route = ClusterRoute::kNccl;
+  options.last_retry = absl::Hours(1);  // until it is in a group again
   ClusterTransport transport(options, TestChannel, SystemClock::Get(), &counters);
   transport.SetMembers(1, {able->member(), unable->member()});
   for (int64_t version = 1; version <= 3; ++version) {
     EXPECT_EQ(Publish(transport), 2);
     ExpectHolds(*able);
     ExpectHolds(*unable);
-    EXPECT_EQ(counters.totals().members["gloo"].members, version);
+    EXPECT_EQ(counters.totals().members["nccl"].members, version);
     EXPECT_EQ(counters.totals().members["grpc_relay"].members, version);
     EXPECT_EQ(counters.totals().failures["group"], 2);  // of the first version
   }
