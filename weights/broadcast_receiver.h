@@ -105,7 +105,7 @@ class BroadcastReceiver {
   WeightSyncObserver* const observer_;
   WeightBufferPool pool_;
 
-  // Of the Receive in progress alone.
+  // Of the Receive in progress alone; without one, buffer_ is guarded by mu_.
   std::shared_ptr<WeightBuffer> buffer_;
   absl::Duration verify_time_;
 

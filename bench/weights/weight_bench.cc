@@ -109,7 +109,7 @@ class Trainer {
     return *publisher_;
   }
 
-  // Stages and publishes the next version; waits until `engines` hold it. Returns seconds.
+  // Seconds of one publication, and the number of engines that hold its version.
   struct Times {
     double stage = 0;
     double publish = 0;
@@ -132,8 +132,9 @@ class Trainer {
     return times;
   }
 
-  // Whether the first `engines` engines generate with the newest version. The slowest stall is in
-  // `steps`, in steps.
+  // Waits until the first `engines` engines have taken the newest version; false: not in time.
+  // Raises `step_seconds` to their longest median step, and `stall_steps` to their longest pause in
+  // steps.
   bool AwaitTaken(size_t engines, double& step_seconds, double& stall_steps) {
     const absl::Time give_up = SystemClock::Get().Now() + kTakeLimit;
     for (size_t i = 0; i < engines; ++i) {

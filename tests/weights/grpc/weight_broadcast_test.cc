@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "tests/contract/weight_transport_contract.h"
 #include "tests/weights/grpc/child_member.h"
-#include "tests/weights/grpc/weight_plane_fixture.h"
+#include "tests/weights/grpc/cluster_for_test.h"
 #include "weights/grpc/cluster_transport.h"
 
 namespace freshet {
@@ -112,37 +112,17 @@ ClusterTransportOptions Options(std::shared_ptr<CommunicatorBackend> backend) {
           .last_retry = absl::Milliseconds(100)};
 }
 
-class BroadcastForTest final : public WeightTransport {
- public:
-  BroadcastForTest(ClusterRoute route, const std::string& backend,
-                   std::vector<std::shared_ptr<WeightSubscriber>> subscribers)
-      : transport_({.job = kJob,
-                    .route = route,
-                    .host = kHost,
-                    .backend = *Open(backend),
-                    .timeout = absl::Minutes(2)},
-                   TestChannel, SystemClock::Get(), nullptr) {
-    std::vector<WeightMember> members;
-    for (auto& subscriber : subscribers) {
-      engines_.push_back(
-          Engine(StrCat("engine-", engines_.size()), std::move(subscriber), Open, backend));
-      members.push_back(engines_.back()->member());
-    }
-    transport_.SetMembers(1, std::move(members));
-  }
-  int64_t Prepare(const WeightManifest& manifest, WeightBytes bytes) override {
-    return transport_.Prepare(manifest, std::move(bytes));
-  }
-  void Activate(const CommitReceipt& receipt) override { transport_.Activate(receipt); }
-
- private:
-  std::vector<std::unique_ptr<TestMember>> engines_;
-  ClusterTransport transport_;
-};
-
 WeightTransportBackend Backend(const char* name, ClusterRoute route) {
   return {name, [name, route](std::vector<std::shared_ptr<WeightSubscriber>> engines) {
-            return std::make_unique<BroadcastForTest>(route, name, std::move(engines));
+            return std::make_unique<ClusterForTest>(
+                ClusterTransportOptions{.job = kJob,
+                                        .route = route,
+                                        .host = kHost,
+                                        .backend = *Open(name),
+                                        .timeout = absl::Minutes(2)},
+                std::move(engines), [name](const std::string& worker, auto subscriber) {
+                  return Engine(worker, std::move(subscriber), Open, name);
+                });
           }};
 }
 
