@@ -1,7 +1,10 @@
 #ifndef FRESHET_MODEL_TENSOR_CONVERT_H_
 #define FRESHET_MODEL_TENSOR_CONVERT_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "model/torch.h"
@@ -23,6 +26,11 @@ inline std::vector<float> ToFloats(const at::Tensor& tensor) {
   const at::Tensor flat = tensor.detach().to(at::kCPU, at::kFloat).contiguous();
   const float* data = flat.const_data_ptr<float>();
   return {data, data + flat.numel()};
+}
+
+// The bytes of a contiguous tensor in host memory.
+inline std::span<std::byte> BytesOf(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
 }
 
 }  // namespace freshet

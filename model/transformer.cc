@@ -12,12 +12,6 @@
 namespace freshet {
 namespace {
 
-at::Tensor ViewBlock(const ParameterBlock& block, const at::Tensor& flat) {
-  int64_t size = 1;
-  for (const int64_t dim : block.shape) size *= dim;
-  return flat.narrow(0, block.offset, size).view(block.shape);
-}
-
 // In the matrix's type.
 at::Tensor Product(const at::Tensor& x, const at::Tensor& matrix) {
   return at::linear(x.to(matrix.scalar_type()), matrix);
@@ -88,31 +82,45 @@ at::Tensor NormalizeHeads(const at::Tensor& x, const at::Tensor& weight_D, doubl
 
 }  // namespace
 
-TransformerWeights ViewWeights(const ParameterLayout& layout, const at::Tensor& flat) {
-  const auto view = [&](const ParameterBlock& block) {
-    return block.shape.empty() ? at::Tensor() : ViewBlock(block, flat);
-  };
-  TransformerWeights weights;
-  weights.embed_VH = view(layout.embed);
-  for (const ParameterLayout::Layer& layer : layout.layers) {
-    weights.layers.push_back({view(layer.input_norm),
-                              view(layer.qkv),
-                              view(layer.qkv_bias),
-                              view(layer.q_norm),
-                              view(layer.k_norm),
-                              view(layer.o),
-                              view(layer.o_bias),
-                              view(layer.post_norm),
-                              view(layer.router),
-                              {}});
-    for (const ParameterLayout::Mlp& mlp : layer.mlps) {
-      weights.layers.back().mlps.push_back(
-          {view(mlp.gate_up), view(mlp.gate_up_bias), view(mlp.down), view(mlp.down_bias)});
-    }
+at::Tensor ViewBlock(const ParameterBlock& block, const at::Tensor& flat, int64_t begin) {
+  if (block.shape.empty()) return {};
+  int64_t size = 1;
+  for (const int64_t dim : block.shape) size *= dim;
+  return flat.narrow(0, block.offset - begin, size).view(block.shape);
+}
+
+TransformerWeights::Layer ViewLayer(const ParameterLayout::Layer& layer, const at::Tensor& flat,
+                                    int64_t begin) {
+  const auto view = [&](const ParameterBlock& block) { return ViewBlock(block, flat, begin); };
+  TransformerWeights::Layer views = {view(layer.input_norm), view(layer.qkv),
+                                     view(layer.qkv_bias),   view(layer.q_norm),
+                                     view(layer.k_norm),     view(layer.o),
+                                     view(layer.o_bias),     view(layer.post_norm),
+                                     view(layer.router),     {}};
+  for (const ParameterLayout::Mlp& mlp : layer.mlps) {
+    views.mlps.push_back(
+        {view(mlp.gate_up), view(mlp.gate_up_bias), view(mlp.down), view(mlp.down_bias)});
   }
-  weights.norm_H = view(layout.norm);
-  weights.lm_head_VH =
-      layout.lm_head.offset == layout.embed.offset ? weights.embed_VH : view(layout.lm_head);
+  return views;
+}
+
+TransformerWeights ViewWeights(const ParameterLayout& layout, const at::Tensor& flat) {
+  TransformerWeights weights;
+  weights.embed_VH = ViewBlock(layout.embed, flat, 0);
+  for (const ParameterLayout::Layer& layer : layout.layers) {
+    weights.layers.push_back(ViewLayer(layer, flat, 0));
+  }
+  weights.norm_H = ViewBlock(layout.norm, flat, 0);
+  weights.lm_head_VH = layout.lm_head.offset == layout.embed.offset
+                           ? weights.embed_VH
+                           : ViewBlock(layout.lm_head, flat, 0);
+  return weights;
+}
+
+TransformerWeights SeparateHead(TransformerWeights weights) {
+  if (weights.lm_head_VH.is_same(weights.embed_VH)) {
+    weights.lm_head_VH = weights.embed_VH.detach();
+  }
   return weights;
 }
 
@@ -156,10 +164,15 @@ void ForEachTensor(TransformerWeights::Layer& layer, const std::string& prefix,
 
 TransformerWeights WidenVectors(const TransformerWeights& weights) {
   TransformerWeights wide = weights;
-  ForEachTensor(wide, [](const std::string& name, at::Tensor& tensor) {
-    if (tensor.dim() != 2 || name.ends_with(".router")) tensor = tensor.to(at::kFloat);
-  });
+  for (TransformerWeights::Layer& layer : wide.layers) WidenVectors(layer);
+  wide.norm_H = wide.norm_H.to(at::kFloat);
   return wide;
+}
+
+void WidenVectors(TransformerWeights::Layer& layer) {
+  ForEachTensor(layer, "", [](const std::string& name, at::Tensor& tensor) {
+    if (tensor.dim() != 2 || name == "router") tensor = tensor.to(at::kFloat);
+  });
 }
 
 TransformerWeights WidenVectors(const TransformerWeights& weights,

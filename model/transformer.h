@@ -33,6 +33,13 @@ struct TransformerWeights {
 
 // Views into `flat` (layout.num_elements).
 TransformerWeights ViewWeights(const ParameterLayout& layout, const at::Tensor& flat);
+// The same for a part of the arena: `flat` holds its elements from `begin` on.
+at::Tensor ViewBlock(const ParameterBlock& block, const at::Tensor& flat, int64_t begin);
+TransformerWeights::Layer ViewLayer(const ParameterLayout::Layer& layer, const at::Tensor& flat,
+                                    int64_t begin);
+// With a tied head as a tensor of its own, over the same memory, so that its gradients are kept
+// apart from those of the embedding.
+TransformerWeights SeparateHead(TransformerWeights weights);
 
 using TensorVisitor = std::function<void(const std::string& name, at::Tensor&)>;
 // Calls `visit` on every tensor that is defined, in the order of the arena. A tied head is not
@@ -45,6 +52,7 @@ void ForEachTensor(TransformerWeights::Layer& layer, const std::string& prefix,
 // Parameters of a bf16 arena as a forward pass uses them: views of the matrices, and routers and
 // vectors in fp32. `weights`: views of the arena.
 TransformerWeights WidenVectors(const TransformerWeights& weights);
+void WidenVectors(TransformerWeights::Layer& layer);
 // The same with gradients, which pass to `masters` (fp32) as if nothing was rounded.
 TransformerWeights WidenVectors(const TransformerWeights& weights,
                                 const TransformerWeights& masters);
@@ -76,6 +84,10 @@ class Transformer {
                      const at::Tensor& positions_N, const AttentionFn& attention,
                      bool recompute = false) const;
 
+  // Layer `index`, of the residual stream x [N, H].
+  at::Tensor ApplyLayer(const TransformerWeights::Layer& layer, int64_t index, const at::Tensor& x,
+                        const at::Tensor& positions_N, const AttentionFn& attention) const;
+
   // fp32 logits of hidden rows, [rows, V].
   static at::Tensor Logits(const TransformerWeights& weights, const at::Tensor& hidden);
 
@@ -85,10 +97,6 @@ class Transformer {
   const at::Tensor& sin() const { return sin_TD_; }
 
  private:
-  // One layer, of the residual stream x [N, H].
-  at::Tensor ApplyLayer(const TransformerWeights::Layer& layer, int64_t index, const at::Tensor& x,
-                        const at::Tensor& positions_N, const AttentionFn& attention) const;
-
   ModelConfig config_;
   at::Tensor cos_TD_;  // [max_position_embeddings, D/2]
   at::Tensor sin_TD_;

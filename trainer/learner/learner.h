@@ -20,7 +20,7 @@ struct RankState {
   int rank = 0;
   std::string state;  // what it does, in words: "computes"
   int64_t step = 0;   // the last one it began; 0: none
-  // The last of "all-gather of outcomes" and "all-reduce of gradients" that it started; "": none.
+  // The last collective operation that it started, such as "all-reduce of gradients"; "": none.
   std::string last_collective;
 };
 
@@ -55,21 +55,25 @@ class Learner {
 
   // Trains on exactly these groups, in this order. On error the weights must not be published.
   // FAILED_PRECONDITION if loss or gradient is not finite (the message says which) and the weights
-  // are unchanged; ABORTED if it is so in a later minibatch of the step. After this and other
-  // errors the weights may have changed.
+  // are unchanged; ABORTED if it is so in a later minibatch of the step; UNAVAILABLE if
+  // StateLost(). After this and other errors the weights may have changed.
   virtual absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
                                                     const std::vector<TrainGroup>& groups) = 0;
 
   // The parameters as one flat arena to publish, valid until the next TrainStep or Arena. INTERNAL:
-  // they cannot be copied from a GPU.
+  // they cannot be copied from a GPU. UNAVAILABLE: StateLost().
   virtual absl::StatusOr<std::string_view> Arena() const = 0;
 
   // The learner's state for a checkpoint. Where memory is short it is lent, not copied: TrainStep
   // then waits, before it changes the state, until all holders of the result have dropped it.
+  // UNAVAILABLE: StateLost().
   virtual absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const = 0;
 
   // All ranks, by number, if there are several. Thread-safe.
   virtual std::vector<RankState> Ranks() const { return {}; }
+  // Whether a part of the state was lost with a rank. Then every other function returns
+  // UNAVAILABLE, and training goes on only from a checkpoint.
+  virtual bool StateLost() const { return false; }
   // Which ranks a step waits for, and what they do; "": it does not wait. Thread-safe.
   virtual std::string WaitsFor() const { return ""; }
 };

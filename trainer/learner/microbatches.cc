@@ -51,6 +51,22 @@ absl::Status Microbatches::ForEach(const std::vector<int64_t>& tokens,
   return absl::OkStatus();
 }
 
+absl::Status Microbatches::ForEachInOrder(
+    const std::vector<int64_t>& tokens,
+    absl::FunctionRef<absl::StatusOr<std::vector<at::Tensor>>(size_t microbatch)> task,
+    absl::FunctionRef<void(const std::vector<at::Tensor>&)> take) {
+  for (size_t first = 0, end = 0; first < tokens.size(); first = end) {
+    end = EndOfWave(tokens, first, threads(), max_tokens_);
+    std::vector<std::vector<at::Tensor>> results(end - first);
+    FRESHET_RETURN_IF_ERROR(ForWave(first, end, [&](size_t microbatch) -> absl::Status {
+      FRESHET_ASSIGN_OR_RETURN(results[microbatch - first], task(microbatch));
+      return absl::OkStatus();
+    }));
+    for (std::vector<at::Tensor>& result : results) take(std::exchange(result, {}));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Microbatches::AddGradients(
     const std::vector<int64_t>& tokens,
     absl::FunctionRef<absl::StatusOr<at::Tensor>(size_t microbatch)> loss) {

@@ -34,6 +34,13 @@ class Microbatches {
   absl::Status ForEach(const std::vector<int64_t>& tokens,
                        absl::FunctionRef<absl::Status(size_t microbatch)> task);
 
+  // The same for a `task` that computes tensors. `take` gets them in the order of the microbatches,
+  // on the caller's thread.
+  absl::Status ForEachInOrder(
+      const std::vector<int64_t>& tokens,
+      absl::FunctionRef<absl::StatusOr<std::vector<at::Tensor>>(size_t microbatch)> task,
+      absl::FunctionRef<void(const std::vector<at::Tensor>&)> take);
+
   // Adds the gradients of the losses that `loss` computes, as ForEach calls it, to those of the
   // leaves. The sum has the order of the microbatches, whatever the number of threads. On failure
   // the gradients are unspecified.

@@ -52,6 +52,11 @@ float* Floats(const at::Tensor& tensor) { return tensor.mutable_data_ptr<float>(
 
 }  // namespace
 
+absl::Status NotFinite(const ParameterRange& range, int64_t steps) {
+  return FailedPrecondition("gradient of ", range.name, " is not finite after ", steps,
+                            " optimizer steps: lower the learning rate or check the data");
+}
+
 absl::StatusOr<AdamW> AdamW::Create(std::vector<ParameterRange> ranges, int64_t arena_size,
                                     const AdamWOptions& options, at::Device device) {
   FRESHET_RETURN_IF_ERROR(CheckOptions(options));
@@ -76,44 +81,50 @@ AdamW::AdamW(std::vector<ParameterRange> ranges, int64_t arena_size, const AdamW
 }
 
 absl::StatusOr<double> AdamW::GradNorm(const at::Tensor& gradients, ThreadPool& pool) const {
-  const auto not_finite = [&](const ParameterRange& range) {
-    return FailedPrecondition("gradient of ", range.name, " is not finite after ", step_,
-                              " optimizer steps: lower the learning rate or check the data");
-  };
   if (!gradients.is_cpu()) {
     const double norm = AtenNorm(gradients);
     if (std::isfinite(norm)) return norm;
     for (const ParameterRange& range : ranges_) {
       const at::Tensor part = gradients.narrow(0, range.begin, range.size);
-      if (!at::isfinite(part).all().item<bool>()) return not_finite(range);
+      if (!at::isfinite(part).all().item<bool>()) return NotFinite(range, step_);
     }
     return Internal("the gradients' norm is not finite, but they are");
   }
-  const float* numbers = Floats(gradients);
-  std::vector<double> squares(pieces_.size());
-  pool.For(std::ssize(pieces_), [&](int64_t i, int) {
-    const auto piece = static_cast<size_t>(i);
-    squares[piece] = SumOfSquaresInDouble(numbers + pieces_[piece].begin, pieces_[piece].size);
-  });
+  const std::vector<double> squares = Squares(gradients, pool);
   double sum = 0;
   for (size_t piece = 0; piece < pieces_.size(); ++piece) {
     if (!std::isfinite(squares[piece])) {
-      return not_finite(pieces_[piece]);
+      return NotFinite(pieces_[piece], step_);
     }
     sum += squares[piece];
   }
   return std::sqrt(sum);
 }
 
+std::vector<double> AdamW::Squares(const at::Tensor& gradients, ThreadPool& pool) const {
+  const float* numbers = Floats(gradients);
+  std::vector<double> squares(pieces_.size());
+  pool.For(std::ssize(pieces_), [&](int64_t i, int) {
+    const auto piece = static_cast<size_t>(i);
+    squares[piece] = SumOfSquaresInDouble(numbers + pieces_[piece].begin, pieces_[piece].size);
+  });
+  return squares;
+}
+
 absl::StatusOr<StepReport> AdamW::Step(double learning_rate, const at::Tensor& gradients,
                                        const at::Tensor& values, const at::Tensor& rounded,
-                                       ThreadPool& pool) {
+                                       ThreadPool& pool, const AddSquares& add_squares) {
   if (!(learning_rate >= 0 && std::isfinite(learning_rate))) {
     return InvalidArgument("learning rate ", learning_rate, " must be finite and at least 0");
   }
   FRESHET_CHECK(values.numel() == exp_avg_.numel() && gradients.numel() == exp_avg_.numel());
   StepReport report;
-  FRESHET_ASSIGN_OR_RETURN(report.grad_norm, GradNorm(gradients, pool));
+  if (add_squares == nullptr) {
+    FRESHET_ASSIGN_OR_RETURN(report.grad_norm, GradNorm(gradients, pool));
+  } else {
+    FRESHET_ASSIGN_OR_RETURN(const double squares, add_squares(Squares(gradients, pool)));
+    report.grad_norm = std::sqrt(squares);
+  }
   if (options_.grad_clip_norm > 0 && report.grad_norm > options_.grad_clip_norm) {
     report.clip_scale = options_.grad_clip_norm / report.grad_norm;
   }

@@ -2,13 +2,14 @@
 #define FRESHET_TRAINER_LEARNER_OPTIMIZER_H_
 
 #include <cstdint>
-#include <string>
+#include <functional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/thread_pool.h"
 #include "model/torch.h"
+#include "trainer/learner/shard_layout.h"
 
 namespace freshet {
 
@@ -19,14 +20,6 @@ struct AdamWOptions {
   double weight_decay = 0.0;  // [0, 10]
   // Gradients are scaled so that their global L2 norm is at most this; 0: no limit.
   double grad_clip_norm = 1.0;
-};
-
-// A parameter's elements [begin, begin + size) of the flat arena.
-struct ParameterRange {
-  std::string name;  // unique
-  int64_t begin = 0;
-  int64_t size = 0;
-  bool decays = false;
 };
 
 // Flat, fp32, of the arena's size.
@@ -41,15 +34,19 @@ struct StepReport {
   double clip_scale = 1;  // factor applied to the gradients
 };
 
-// AdamW (arXiv:1711.05101, algorithm 2) on the fp32 master parameters of a flat arena, in place:
+// FAILED_PRECONDITION: a gradient of `range` is not finite after `steps` updates.
+absl::Status NotFinite(const ParameterRange& range, int64_t steps);
+
+// AdamW (arXiv:1711.05101, algorithm 2) on the fp32 master parameters of a flat arena, or of a
+// rank's state (shard_layout.h), in place:
 //   g = clip_scale * gradient;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
 //   p = p - lr * weight_decay * p - lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
 // The decay is scaled by lr, as in PyTorch, and applies to ranges that decay. Elements outside of
 // the ranges are not changed. Results do not depend on the number of threads. Not thread-safe.
 class AdamW {
  public:
-  // Moments start at 0. `ranges` are disjoint and ascending. Returns INVALID_ARGUMENT for an option
-  // outside its range. All tensors are on `device`.
+  // Moments start at 0. `ranges` are disjoint and ascending; `arena_size` is that of all tensors,
+  // which are on `device`. Returns INVALID_ARGUMENT for an option outside its range.
   static absl::StatusOr<AdamW> Create(std::vector<ParameterRange> ranges, int64_t arena_size,
                                       const AdamWOptions& options, at::Device device = at::kCPU);
 
@@ -57,15 +54,20 @@ class AdamW {
   // such parameter, if a gradient is not finite.
   absl::StatusOr<double> GradNorm(const at::Tensor& gradients, ThreadPool& pool) const;
 
+  // Where ranks divide the state: sums of squares of this rank's gradients, one for each range of
+  // at most 64 Ki elements, to the sum over all ranks. Not finite ones are an error.
+  using AddSquares = std::function<absl::StatusOr<double>(const std::vector<double>& squares)>;
+
   // One update of `values` with learning rate `learning_rate` (finite, >= 0). Writes the new values
   // also to `rounded`, a flat bf16 arena, if it is defined. May scale `gradients`.
   // Returns:
   //   OK: updated.
   //   INVALID_ARGUMENT: a bad learning rate; nothing has changed.
   //   FAILED_PRECONDITION: a gradient is not finite (as GradNorm); nothing has changed.
+  //   An error of `add_squares`; nothing has changed.
   absl::StatusOr<StepReport> Step(double learning_rate, const at::Tensor& gradients,
                                   const at::Tensor& values, const at::Tensor& rounded,
-                                  ThreadPool& pool);
+                                  ThreadPool& pool, const AddSquares& add_squares = nullptr);
 
   // The state, sharing memory with this object: clone what must outlive the next Step.
   AdamWState GetState() const { return {step_, exp_avg_, exp_avg_sq_}; }
@@ -75,11 +77,11 @@ class AdamW {
   absl::Status SetState(const AdamWState& state);
 
   int64_t step() const { return step_; }
-  const std::vector<ParameterRange>& ranges() const { return ranges_; }
 
  private:
   AdamW(std::vector<ParameterRange> ranges, int64_t arena_size, const AdamWOptions& options,
         at::Device device);
+  std::vector<double> Squares(const at::Tensor& gradients, ThreadPool& pool) const;
 
   std::vector<ParameterRange> ranges_;
   std::vector<ParameterRange> pieces_;  // the ranges, cut to what a thread takes at a time

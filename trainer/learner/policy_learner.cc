@@ -83,13 +83,15 @@ std::vector<at::Tensor> Leaves(const TransformerWeights& weights) {
   return leaves;
 }
 
-std::vector<ParameterRange> Ranges(const TransformerWeights& weights) {
-  std::vector<ParameterRange> ranges;
-  TransformerWeights copy = weights;
-  ForEachTensor(copy, [&](const std::string& name, const at::Tensor& tensor) {
-    ranges.push_back({name, tensor.storage_offset(), tensor.numel(), tensor.dim() >= 2});
+std::vector<Parameter> Parameters(const ParameterLayout& layout) {
+  std::vector<Parameter> parameters;
+  TransformerWeights shapes = ViewWeights(
+      layout, at::empty({layout.num_elements}, at::TensorOptions(at::kMeta).dtype(at::kFloat)));
+  ForEachTensor(shapes, [&](const std::string& name, const at::Tensor& tensor) {
+    parameters.push_back(
+        {{name, tensor.storage_offset(), tensor.numel(), tensor.dim() >= 2}, tensor.sizes().vec()});
   });
-  return ranges;
+  return parameters;
 }
 
 PolicyLearner::PolicyLearner(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -112,22 +114,13 @@ absl::StatusOr<std::unique_ptr<PolicyLearner>> PolicyLearner::Create(PolicyLearn
     }
     std::unique_ptr<PolicyLearner> learner(
         new PolicyLearner(std::make_unique<State>(std::move(options), device, clock)));
-    FRESHET_RETURN_IF_ERROR(learner->ResetOptimizer());
+    if (!learner->options().state_from_rank_zero) {
+      FRESHET_RETURN_IF_ERROR(learner->state_->HoldWhole());
+    }
     return learner;
   } catch (const std::exception& error) {
     return TorchError(error);
   }
-}
-
-absl::Status PolicyLearner::ResetOptimizer() {
-  const PolicyLearnerOptions& o = state_->options;
-  FRESHET_ASSIGN_OR_RETURN(
-      AdamW optimizer,
-      AdamW::Create(Ranges(state_->leaves), state_->layout.num_elements,
-                    {o.beta1, o.beta2, o.epsilon, o.weight_decay, o.grad_clip_norm},
-                    state_->device));
-  state_->optimizer.emplace(std::move(optimizer));
-  return absl::OkStatus();
 }
 
 void PolicyLearner::InitializeRandom(uint64_t seed) {
@@ -153,12 +146,12 @@ absl::Status PolicyLearner::LoadMasters(const std::string& checkpoint_dir) {
   return absl::OkStatus();
 }
 
-void PolicyLearner::FreezeReference() { state_->reference = state_->arena().clone(); }
+void PolicyLearner::FreezeReference() { state_->reference = state_->weights.clone(); }
 
 absl::Status PolicyLearner::LoadReference(const std::string& checkpoint_dir) {
   const at::Tensor reference = at::zeros({state_->layout.num_elements}, at::kFloat);
   FRESHET_RETURN_IF_ERROR(FillMasters(checkpoint_dir, state_->layout, reference));
-  state_->reference = reference.to(state_->arena().scalar_type()).to(state_->device);
+  state_->reference = reference.to(state_->type()).to(state_->device);
   return absl::OkStatus();
 }
 
@@ -167,10 +160,7 @@ absl::Status PolicyLearner::LoadOptimizer(const std::string& checkpoint_dir,
   FRESHET_ASSIGN_OR_RETURN(const auto file, OpenOptimizer(checkpoint_dir));
   const auto zeros = [&] { return at::zeros({state_->layout.num_elements}, at::kFloat); };
   AdamWState state{optimizer_steps, zeros(), zeros()};
-  const std::vector<at::Tensor> shapes = Leaves(state_->leaves);
-  size_t next = 0;
-  for (const ParameterRange& range : state_->optimizer->ranges()) {
-    const std::vector<int64_t> shape = shapes[next++].sizes().vec();
+  for (const auto& [range, shape] : state_->parameters) {
     const auto read = [&](const char* prefix, const at::Tensor& to) {
       return ReadFloats(*file, prefix + range.name, shape,
                         to.mutable_data_ptr<float>() + range.begin);
@@ -190,7 +180,7 @@ absl::StatusOr<double> PolicyLearner::SftStep(const std::vector<SftExample>& exa
       trees.push_back({example.prompt, {example.answer}});
       total += static_cast<int64_t>(example.answer.size());
     }
-    state_->gradients.zero_();
+    state_->ZeroGradients();
     const Runs runs = state_->Split(trees);
     std::vector<double> nll(runs.size());
     const auto run_loss = [&](size_t run) -> absl::StatusOr<at::Tensor> {
@@ -202,7 +192,8 @@ absl::StatusOr<double> PolicyLearner::SftStep(const std::vector<SftExample>& exa
       nll[run] = loss.nll_sum;
       return std::move(loss.loss);
     };
-    FRESHET_RETURN_IF_ERROR(state_->microbatches.AddGradients(runs.tokens, run_loss));
+    FRESHET_RETURN_IF_ERROR(state_->microbatches->AddGradients(runs.tokens, run_loss));
+    state_->AddHeadGradients();
     FRESHET_RETURN_IF_ERROR(state_->Update(learning_rate).status());
     return std::accumulate(nll.begin(), nll.end(), 0.0) / static_cast<double>(total);
   } catch (const std::exception& error) {
@@ -211,7 +202,7 @@ absl::StatusOr<double> PolicyLearner::SftStep(const std::vector<SftExample>& exa
 }
 
 void PolicyLearner::BeginPolicyTraining() {
-  const absl::Status status = ResetOptimizer();
+  const absl::Status status = state_->ResetOptimizer(/*rank=*/0);
   FRESHET_CHECK(status.ok());  // Create validated the same options
 }
 
@@ -236,8 +227,12 @@ absl::StatusOr<std::vector<std::vector<float>>> PolicyLearner::Score(
 }
 
 absl::StatusOr<std::string_view> PolicyLearner::Arena() const try {
-  at::Tensor host = state_->arena();
-  if (!state_->device.is_cpu()) {
+  at::Tensor host = state_->weights;
+  if (state_->divides_weights()) {
+    host = at::empty({state_->layout.num_elements}, state_->type());
+    FRESHET_RETURN_IF_ERROR(state_->GatherParts(state_->part_weights(), host));
+    state_->published = host;
+  } else if (!state_->device.is_cpu()) {
     at::Tensor& copy = state_->published;
     if (!copy.defined()) {
       copy = at::empty(host.sizes(), host.options().device(at::kCPU).pinned_memory(true));
@@ -255,8 +250,10 @@ absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() co
     auto snapshot = std::make_shared<LearnerState>();
     at::Tensor masters = state_->masters;
     AdamWState optimizer = state_->optimizer->GetState();
+    const std::array<at::Tensor*, 3> tensors = {&masters, &optimizer.exp_avg,
+                                                &optimizer.exp_avg_sq};
     bool copies = false;
-    if (state_->device.is_cpu()) {
+    if (!state_->divided() && state_->device.is_cpu()) {
       const SnapshotDecision decision = DecideSnapshot(state_->options, state_->tokens_at_once);
       copies = decision.copies;
       if (!copies) {
@@ -264,8 +261,14 @@ absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() co
         snapshot->loan = state_->Lend();
       }
     } else {
-      for (at::Tensor* tensor : {&masters, &optimizer.exp_avg, &optimizer.exp_avg_sq}) {
-        *tensor = tensor->to(at::kCPU);
+      for (at::Tensor* tensor : tensors) {
+        const at::Tensor held = *tensor;
+        if (!state_->divided()) {
+          *tensor = held.to(at::kCPU);
+          continue;
+        }
+        *tensor = at::empty({state_->layout.num_elements}, at::kFloat);
+        FRESHET_RETURN_IF_ERROR(state_->GatherParts(held, *tensor));
       }
       snapshot->loan = std::make_shared<const std::array<at::Tensor, 3>>(
           std::array{masters, optimizer.exp_avg, optimizer.exp_avg_sq});
@@ -273,10 +276,7 @@ absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() co
     for (const ParameterEntry& entry : state_->layout.entries) {
       snapshot->model.push_back(Part(entry.name, masters, entry.offset, entry.shape, copies));
     }
-    const std::vector<at::Tensor> shapes = Leaves(state_->leaves);
-    size_t next = 0;
-    for (const ParameterRange& range : state_->optimizer->ranges()) {
-      const std::vector<int64_t> shape = shapes[next++].sizes().vec();
+    for (const auto& [range, shape] : state_->parameters) {
       snapshot->optimizer.push_back(
           Part("exp_avg." + range.name, optimizer.exp_avg, range.begin, shape, copies));
       snapshot->optimizer.push_back(
@@ -303,6 +303,6 @@ int64_t PolicyLearner::num_parameters() const { return state_->layout.num_parame
 
 const PolicyLearnerOptions& PolicyLearner::options() const { return state_->options; }
 
-int PolicyLearner::threads() const { return state_->microbatches.threads(); }
+int PolicyLearner::threads() const { return state_->microbatches->threads(); }
 
 }  // namespace freshet

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,9 +21,17 @@
 
 namespace freshet {
 
+class BlockwisePass;
 class Communicator;
 struct Minibatch;
 struct StepSums;
+
+// What ranks that train together divide among themselves (shard_layout.h).
+enum class Sharding {
+  kNone,
+  kOptimizer,  // masters and moments; each holds the weights that it computes with (ZeRO-1)
+  kFull,       // also those weights and the gradients (blockwise_pass.h)
+};
 
 struct PolicyLearnerOptions {
   ModelConfig model;
@@ -36,6 +45,9 @@ struct PolicyLearnerOptions {
   bool activation_checkpointing = false;  // see Transformer::Forward
   // On a GPU: equal batches give equal bits, at a cost. On the CPU they always do.
   bool deterministic = false;
+  Sharding sharding = Sharding::kNone;  // of several ranks, which are on the CPU
+  // A rank that gets its state by SyncFromRankZero, its first call.
+  bool state_from_rank_zero = false;
   double temperature = 1.0;      // of the rollouts; 0 counts as 1
   int64_t max_new_tokens = 1;    // constant of the sequence_sum_norm aggregate
   bool whole_responses = false;  // see MakeTrainingRows
@@ -51,6 +63,8 @@ enum class RankPhase {
   kComputing,   // its share of a minibatch
   kExchanging,  // all-gather of outcomes
   kSumming,     // all-reduce of gradients
+  kReducing,    // reduce-scatter of gradients
+  kGathering,   // all-gather of weights or of the state
   kUpdating,
 };
 
@@ -102,18 +116,27 @@ class PolicyLearner final : public Learner {
   absl::StatusOr<std::string_view> Arena() const override;
   absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override;
 
-  // Parts of TrainStep, for ranks that train together (data parallelism): their learners hold the
-  // same state, and each computes its share of a minibatch.
+  // Parts of TrainStep, for ranks that train together (data parallelism): each computes its share
+  // of a minibatch. Their learners hold the same state or, with options().sharding, its parts. Then
+  // Arena, if the weights are divided, and Snapshot are collective operations: rank 0 calls them,
+  // the others SendWeights and SendState without the reference.
   //
   // `ranks` must outlive its use here; null: this learner is alone. `on_phase` is called when this
   // rank begins another part of its work. `number`: of this rank in messages, which may differ
   // from its position in the group.
   void SetRanks(Communicator* ranks, std::function<void(RankPhase)> on_phase = nullptr,
                 int number = 0);
-  // Replaces weights, moments and reference by those of rank 0, which calls it too. Errors of
-  // Communicator.
+  // Replaces weights, moments and reference by those of rank 0, which calls it too. With sharding
+  // each of several ranks keeps its part, also rank 0 once all have theirs. Errors of Communicator.
   absl::Status SyncFromRankZero();
-  // Sets `proximal_logprobs` of the columns by the current policy. Not a collective operation.
+  // Whether this rank has a part of the state. It is lost with any of the ranks.
+  bool divided() const;
+  absl::Status SendWeights();
+  absl::Status SendState(bool with_reference);
+  // Makes rank 0's state whole again. The others call SendState with the reference.
+  absl::Status HoldWholeState();
+  // Sets `proximal_logprobs` of the columns by the current policy. A collective operation if the
+  // weights are divided.
   absl::Status ComputeProximal(Minibatch& share) const;
   // One optimizer step with the gradients of all ranks' shares. All ranks return the same result,
   // unless the communicator fails or LibTorch fails on one of them. On errors the weights are
@@ -130,16 +153,27 @@ class PolicyLearner final : public Learner {
 
  private:
   struct State;
-  struct RunLoss;
+  struct Run;
   struct RankOutcome;
+  // Sent by rank 0 before its state.
+  struct SyncFacts {
+    int64_t optimizer_steps = 0;
+    int64_t has_reference = 0;
+  };
   explicit PolicyLearner(std::unique_ptr<State> state);
 
   absl::StatusOr<StepSums> AddGradients(const Minibatch& share);
-  absl::StatusOr<RunLoss> ComputeRun(const Minibatch& share,
-                                     const std::vector<size_t>& chosen) const;
+  absl::StatusOr<StepSums> AddGradientsBlockwise(const Minibatch& share);
+  absl::Status ComputeProximalBlockwise(Minibatch& share) const;
+  BlockwisePass MakePass(const std::vector<Run>& runs, const std::vector<int64_t>& tokens) const;
   absl::StatusOr<StepSums> Agree(const absl::StatusOr<StepSums>& own) const;
   absl::Status SumGradients();
-  absl::Status ResetOptimizer();
+  absl::StatusOr<double> AddSquares(const std::vector<double>& own) const;
+  absl::Status ReduceGradients();
+  absl::StatusOr<SyncFacts> ReceiveFacts();
+  absl::Status Receive(std::span<std::byte> bytes);
+  absl::Status CopyState();
+  absl::Status DivideState();
 
   std::unique_ptr<State> state_;
 };

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -8,25 +9,19 @@
 #include "base/digest.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "model/tensor_convert.h"
 #include "trainer/learner/policy_learner.h"
 #include "trainer/learner/policy_learner_state.h"
 #include "weights/transfer_time.h"
 
 namespace freshet {
-namespace {
-
-std::span<std::byte> Bytes(const at::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
-}
-
-}  // namespace
 
 // What a rank tells the others before the gradients are summed.
 struct PolicyLearner::RankOutcome {
   int32_t code = 0;        // absl::StatusCode
   int32_t number = 0;      // of the rank, for messages
   char message[256] = {};  // shortened, ends with 0
-  uint64_t weights = 0;    // digest of the masters
+  uint64_t weights = 0;    // digest of those that all ranks hold
   StepSums sums;
 };
 
@@ -40,34 +35,45 @@ void PolicyLearner::SetRanks(Communicator* ranks, std::function<void(RankPhase)>
 absl::Status PolicyLearner::SyncFromRankZero() {
   try {
     const at::NoGradGuard no_grad;
-    const bool receives = state_->ranks->rank() != 0;
-    if (receives) state_->AwaitLoans();
-    AdamWState optimizer = state_->optimizer->GetState();
-    struct {
-      int64_t step;
-      int64_t has_reference;
-    } facts{optimizer.step, state_->reference.defined() ? 1 : 0};
-    const auto receive = [&](std::span<std::byte> bytes) {
-      return state_->ranks->Broadcast(
-          bytes, /*root=*/0,
-          kShareTimeout + TransferTime(std::ssize(bytes) * state_->ranks->size()));
-    };
-    FRESHET_RETURN_IF_ERROR(receive(std::as_writable_bytes(std::span(&facts, 1))));
-    for (const at::Tensor& tensor : {state_->masters, optimizer.exp_avg, optimizer.exp_avg_sq}) {
-      FRESHET_RETURN_IF_ERROR(receive(Bytes(tensor)));
-    }
-    if (facts.has_reference != 0) {
-      if (!state_->reference.defined()) state_->reference = at::empty_like(state_->arena());
-      FRESHET_RETURN_IF_ERROR(receive(Bytes(state_->reference)));
-    }
-    if (!receives) return absl::OkStatus();
-    optimizer.step = facts.step;
-    FRESHET_RETURN_IF_ERROR(state_->optimizer->SetState(optimizer));
-    state_->Adopt(state_->masters);
-    return absl::OkStatus();
+    const bool divides = state_->options.sharding != Sharding::kNone && state_->ranks->size() > 1;
+    return divides ? DivideState() : CopyState();
   } catch (const std::exception& error) {
     return TorchError(error);
   }
+}
+
+absl::StatusOr<PolicyLearner::SyncFacts> PolicyLearner::ReceiveFacts() {
+  SyncFacts facts;
+  if (state_->ranks->rank() == 0) {
+    facts = {state_->optimizer->step(), state_->reference.defined() ? 1 : 0};
+  }
+  FRESHET_RETURN_IF_ERROR(Receive(std::as_writable_bytes(std::span(&facts, 1))));
+  return facts;
+}
+
+absl::Status PolicyLearner::Receive(std::span<std::byte> bytes) {
+  return state_->ranks->Broadcast(
+      bytes, /*root=*/0, kShareTimeout + TransferTime(std::ssize(bytes) * state_->ranks->size()));
+}
+
+absl::Status PolicyLearner::CopyState() {
+  const bool receives = state_->ranks->rank() != 0;
+  if (receives) state_->AwaitLoans();
+  if (!state_->masters.defined()) FRESHET_RETURN_IF_ERROR(state_->HoldWhole());
+  FRESHET_ASSIGN_OR_RETURN(const SyncFacts facts, ReceiveFacts());
+  AdamWState optimizer = state_->optimizer->GetState();
+  for (const at::Tensor& tensor : {state_->masters, optimizer.exp_avg, optimizer.exp_avg_sq}) {
+    FRESHET_RETURN_IF_ERROR(Receive(BytesOf(tensor)));
+  }
+  if (facts.has_reference != 0) {
+    if (!state_->reference.defined()) state_->reference = at::empty_like(state_->weights);
+    FRESHET_RETURN_IF_ERROR(Receive(BytesOf(state_->reference)));
+  }
+  if (!receives) return absl::OkStatus();
+  optimizer.step = facts.optimizer_steps;
+  FRESHET_RETURN_IF_ERROR(state_->optimizer->SetState(optimizer));
+  state_->Adopt(state_->masters);
+  return absl::OkStatus();
 }
 
 // Returns the sums of all ranks, or the error of the lowest rank that has one, the same on every
@@ -80,7 +86,9 @@ absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& ow
   mine.number = state_->rank_number;
   const std::string message = Message(own.status());
   std::memcpy(mine.message, message.data(), std::min(message.size(), sizeof(mine.message) - 1));
-  mine.weights = Xxh3(state_->masters.const_data_ptr(), state_->masters.nbytes());
+  // Parts differ anyway.
+  const at::Tensor& compared = state_->divided() ? state_->weights : state_->masters;
+  if (compared.defined()) mine.weights = Xxh3(compared.const_data_ptr(), compared.nbytes());
   if (own.ok()) mine.sums = *own;
   state_->on_phase(RankPhase::kExchanging);
   std::vector<RankOutcome> all(static_cast<size_t>(state_->ranks->size()));
@@ -108,6 +116,8 @@ absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& ow
 }
 
 absl::Status PolicyLearner::SumGradients() {
+  if (state_->divides_weights()) return absl::OkStatus();  // the pass has summed them
+  if (state_->divided()) return ReduceGradients();
   state_->on_phase(RankPhase::kSumming);
   const auto size = static_cast<size_t>(state_->gradients.numel());
   // All of it may pass through rank 0.

@@ -14,6 +14,7 @@
 #include "trainer/learner/microbatches.h"
 #include "trainer/learner/optimizer.h"
 #include "trainer/learner/policy_learner.h"
+#include "trainer/learner/shard_layout.h"
 #include "trainer/learner/step_plan.h"
 #include "trainer/loss/loss.h"
 
@@ -23,8 +24,12 @@ namespace freshet {
 
 // The tensors of `weights` in the order of the arena; a tied head appears once.
 std::vector<at::Tensor> Leaves(const TransformerWeights& weights);
-// Their places in the arena of which they are views.
-std::vector<ParameterRange> Ranges(const TransformerWeights& weights);
+// A model's parameters in the arena, and their shapes.
+struct Parameter {
+  ParameterRange range;
+  std::vector<int64_t> shape;
+};
+std::vector<Parameter> Parameters(const ParameterLayout& layout);
 
 constexpr absl::Duration kLoanWarning = absl::Seconds(10);
 
@@ -36,41 +41,70 @@ struct Runs {
   size_t size() const { return trees.size(); }
 };
 
+// A microbatch and its columns.
+struct PolicyLearner::Run {
+  std::vector<PackTree> trees;
+  TrainingRows::Columns columns;
+  PackedBatch batch;
+};
+
 struct PolicyLearner::State {
+  struct RunLoss {
+    LossOutput output;
+    double model_flops = 0;
+  };
+
   State(PolicyLearnerOptions given, at::Device given_device, const Clock& given_clock)
       : options(std::move(given)),
         device(given_device),
         clock(given_clock),
         layout(MakeParameterLayout(options.model)),
         model(options.model, device),
-        masters(at::zeros({layout.num_elements}, at::TensorOptions(device).dtype(at::kFloat))),
-        gradients(at::zeros_like(masters)),
-        leaves(ViewWeights(layout, masters)),
-        microbatches(MicrobatchThreads(device.is_cpu() ? options.threads : 1, layout.num_elements),
-                     options.max_tokens_per_microbatch, Leaves(leaves)) {
-    const std::vector<at::Tensor> parts = Leaves(ViewWeights(layout, gradients));
-    size_t next = 0;
-    for (const at::Tensor& leaf : Leaves(leaves)) {
-      leaf.set_requires_grad(true);
-      leaf.mutable_grad() = parts[next++];
-    }
-    if (options.bf16) rounded = masters.to(at::kBFloat16);
-  }
+        shards(layout, /*ranks=*/1),
+        parameters(Parameters(layout)) {}
+
+  // Allocates a whole state, of zeros.
+  absl::Status HoldWhole();
+  // Moments of zero for the part of `rank`.
+  absl::Status ResetOptimizer(int rank);
+  // Takes this rank's part, of which all tensors but `reference` are set, instead of the whole
+  // state. `whole`: with Sharding::kOptimizer, the weights in the type of the computation.
+  struct RankPart {
+    at::Tensor masters, exp_avg, exp_avg_sq, reference;
+  };
+  absl::Status HoldPart(ShardLayout divided, int rank, int64_t optimizer_steps,
+                        const RankPart& part, at::Tensor whole);
+  // Gathers the parts of all ranks into `whole`, of the arena's size, which may be undefined. A
+  // collective operation.
+  absl::Status GatherParts(const at::Tensor& part, const at::Tensor& whole) const;
+  std::vector<ParameterRange> ParameterRanges() const;
+  void MakeLeaves();
+  // Whether this rank has a part.
+  bool divided() const { return shards.ranks() > 1; }
+  bool divides_weights() const { return divided() && options.sharding == Sharding::kFull; }
 
   PolicyLearnerOptions options;
   const at::Device device;
   const Clock& clock;
   ParameterLayout layout;
   Transformer model;
-  // Flat arenas.
-  at::Tensor masters;
-  at::Tensor gradients;
-  at::Tensor rounded;    // the masters in bf16; undefined in fp32
-  at::Tensor reference;  // the frozen policy, in the type of the computation; undefined without one
-  at::Tensor published;  // what Arena returned, in host memory; undefined on the CPU
+  ShardLayout shards;  // of one rank: the state is whole
+  std::vector<Parameter> parameters;
+  // Of the whole arena or, where noted, of this rank's part if the state is divided.
+  at::Tensor masters;  // part
+  at::Tensor rounded;  // the masters in bf16, part; undefined in fp32
+  at::Tensor weights;  // that a forward pass uses: `rounded` or else `masters` if those are whole;
+                       // undefined if they are divided too
+  at::Tensor gradients;       // undefined before they are needed, and if they are divided
+  at::Tensor head_gradients;  // of a tied head; the rest of `gradients`
+  at::Tensor part_gradients;  // part; undefined if the state is whole
+  at::Tensor reference;  // the frozen policy, in the type of the computation; part if weights are
+                         // divided; undefined without one
+  at::Tensor published;  // what Arena returned, in host memory; undefined where it is `weights`
 
-  TransformerWeights leaves;  // views of the masters, whose gradients are views of `gradients`
-  Microbatches microbatches;
+  // With the gradients. Their values are the weights in fp32; in bf16 they are not used.
+  TransformerWeights leaves;
+  std::optional<Microbatches> microbatches;
   std::optional<AdamW> optimizer;
   std::vector<std::shared_ptr<Notification>> loans;  // of the state; see Snapshot
   // Of the largest batch so far; before the first one, what a microbatch may have.
@@ -82,9 +116,14 @@ struct PolicyLearner::State {
 
   // Asked before each microbatch, because the result is of no use once the group has failed.
   absl::Status GroupError() const { return ranks == nullptr ? absl::OkStatus() : ranks->error(); }
+  bool NeedsReference() const { return options.loss.NeedsReference() && reference.defined(); }
+  Entropy LossEntropy() const {
+    return options.loss.NeedsEntropy() ? Entropy::kDifferentiable : Entropy::kValue;
+  }
   double temperature() const { return options.temperature > 0 ? options.temperature : 1.0; }
-  // What a forward pass computes with, and what is published.
-  const at::Tensor& arena() const { return options.bf16 ? rounded : masters; }
+  at::ScalarType type() const { return options.bf16 ? at::kBFloat16 : at::kFloat; }
+  // This rank's weights in that type.
+  const at::Tensor& part_weights() const { return options.bf16 ? rounded : masters; }
   // For what is read from files; see Adopt.
   at::Tensor HostArena() const {
     return device.is_cpu() ? masters : at::zeros({layout.num_elements}, at::kFloat);
@@ -95,11 +134,19 @@ struct PolicyLearner::State {
     if (options.bf16) rounded.copy_(masters);
   }
   TransformerWeights PolicyWeights() const {
-    return options.bf16 ? WidenVectors(ViewWeights(layout, rounded), leaves) : leaves;
+    return options.bf16 ? WidenVectors(SeparateHead(ViewWeights(layout, weights)), leaves) : leaves;
   }
   TransformerWeights ReferenceWeights() const {
-    const TransformerWeights weights = ViewWeights(layout, reference);
-    return options.bf16 ? WidenVectors(weights) : weights;
+    const TransformerWeights views = ViewWeights(layout, reference);
+    return options.bf16 ? WidenVectors(views) : views;
+  }
+  // Allocates them first.
+  void ZeroGradients();
+  // Completes `gradients`.
+  void AddHeadGradients() {
+    if (!head_gradients.defined()) return;
+    const at::NoGradGuard no_grad;
+    ViewBlock(layout.embed, gradients, 0).add_(head_gradients);
   }
 
   Runs Split(const std::vector<PackTree>& trees) const {
@@ -114,6 +161,11 @@ struct PolicyLearner::State {
     return runs;
   }
 
+  Run MakeRun(const Minibatch& share, const std::vector<size_t>& chosen) const;
+  absl::StatusOr<RunLoss> ComputeRun(const Run& run, const Minibatch& share) const;
+  absl::StatusOr<RunLoss> LossOf(const Run& run, const Minibatch& share, const TargetLogprobs& out,
+                                 const at::Tensor& ref_logprobs) const;
+
   void NoteBatch(const Runs& runs) {
     if (!std::exchange(has_trained, true)) tokens_at_once = 0;
     int64_t sum = 0;
@@ -122,13 +174,15 @@ struct PolicyLearner::State {
       sum += tokens;
       largest = std::max(largest, tokens);
     }
-    tokens_at_once = std::max(tokens_at_once, std::min(sum, largest * microbatches.threads()));
+    tokens_at_once = std::max(tokens_at_once, std::min(sum, largest * microbatches->threads()));
   }
 
-  // One optimizer step with `gradients`; errors of AdamW::Step.
-  absl::StatusOr<StepReport> Update(double learning_rate) {
+  // One optimizer step; errors of AdamW::Step.
+  absl::StatusOr<StepReport> Update(double learning_rate,
+                                    const AdamW::AddSquares& add_squares = nullptr) {
     AwaitLoans();
-    return optimizer->Step(learning_rate, gradients, masters, rounded, microbatches.pool());
+    return optimizer->Step(learning_rate, divided() ? part_gradients : gradients, masters, rounded,
+                           microbatches->pool(), add_squares);
   }
 
   // The loan ends when the result is destroyed.
@@ -160,10 +214,7 @@ inline std::vector<PackTree> Select(const std::vector<PackTree>& trees,
   return selected;
 }
 
-struct PolicyLearner::RunLoss {
-  LossOutput output;
-  double model_flops = 0;
-};
+StepSums SumsOf(const LossOutput& output, double model_flops);
 
 }  // namespace freshet
 

@@ -18,6 +18,8 @@ void Append(std::vector<float>& to, const std::vector<float>& from) {
   to.insert(to.end(), from.begin(), from.end());
 }
 
+}  // namespace
+
 StepSums SumsOf(const LossOutput& output, double model_flops) {
   StepSums sums;
   sums.loss = output.loss_value;
@@ -33,8 +35,6 @@ StepSums SumsOf(const LossOutput& output, double model_flops) {
   return sums;
 }
 
-}  // namespace
-
 absl::StatusOr<TrainStepResult> PolicyLearner::TrainStep(int64_t step,
                                                          const std::vector<TrainGroup>& groups) {
   return RunStep(
@@ -46,8 +46,9 @@ absl::StatusOr<TrainStepResult> PolicyLearner::TrainStep(int64_t step,
 absl::Status PolicyLearner::ComputeProximal(Minibatch& share) const {
   try {
     state_->on_phase(RankPhase::kComputing);
+    if (state_->divides_weights()) return ComputeProximalBlockwise(share);
     const Runs runs = state_->Split(share.rows.trees);
-    return state_->microbatches.ForEach(runs.tokens, [&](size_t run) -> absl::Status {
+    return state_->microbatches->ForEach(runs.tokens, [&](size_t run) -> absl::Status {
       FRESHET_RETURN_IF_ERROR(state_->GroupError());
       const at::NoGradGuard no_grad;
       const std::vector<PackTree> trees = Select(share.rows.trees, runs.trees[run]);
@@ -67,14 +68,24 @@ absl::Status PolicyLearner::ComputeProximal(Minibatch& share) const {
 absl::StatusOr<StepSums> PolicyLearner::Update(int64_t step, const Minibatch& share) {
   try {
     state_->on_phase(RankPhase::kComputing);
-    absl::StatusOr<StepSums> sums = AddGradients(share);
+    absl::StatusOr<StepSums> sums =
+        state_->divides_weights() ? AddGradientsBlockwise(share) : AddGradients(share);
     if (state_->ranks != nullptr) sums = Agree(sums);
     FRESHET_RETURN_IF_ERROR(sums.status());
     if (state_->ranks != nullptr) FRESHET_RETURN_IF_ERROR(SumGradients());
     state_->on_phase(RankPhase::kUpdating);
     const absl::Time start = state_->clock.Now();
-    FRESHET_ASSIGN_OR_RETURN(const StepReport report,
-                             state_->Update(LearningRate(state_->options.schedule, step)));
+    const double learning_rate = LearningRate(state_->options.schedule, step);
+    StepReport report;
+    if (state_->divided()) {
+      const auto add = [this](const std::vector<double>& squares) { return AddSquares(squares); };
+      FRESHET_ASSIGN_OR_RETURN(report, state_->Update(learning_rate, add));
+      if (!state_->divides_weights()) {
+        FRESHET_RETURN_IF_ERROR(state_->GatherParts(state_->part_weights(), state_->weights));
+      }
+    } else {
+      FRESHET_ASSIGN_OR_RETURN(report, state_->Update(learning_rate));
+    }
     sums->optimizer_seconds = absl::ToDoubleSeconds(state_->clock.Now() - start);
     sums->grad_norm = report.grad_norm;
     return sums;
@@ -84,17 +95,19 @@ absl::StatusOr<StepSums> PolicyLearner::Update(int64_t step, const Minibatch& sh
 }
 
 absl::StatusOr<StepSums> PolicyLearner::AddGradients(const Minibatch& share) try {
-  state_->gradients.zero_();
+  state_->ZeroGradients();
   const Runs runs = state_->Split(share.rows.trees);
   state_->NoteBatch(runs);
   std::vector<StepSums> sums(runs.size());
   const auto run_loss = [&](size_t run) -> absl::StatusOr<at::Tensor> {
     FRESHET_RETURN_IF_ERROR(state_->GroupError());
-    FRESHET_ASSIGN_OR_RETURN(RunLoss loss, ComputeRun(share, runs.trees[run]));
+    FRESHET_ASSIGN_OR_RETURN(State::RunLoss loss,
+                             state_->ComputeRun(state_->MakeRun(share, runs.trees[run]), share));
     sums[run] = SumsOf(loss.output, loss.model_flops);
     return std::move(loss.output.loss);
   };
-  FRESHET_RETURN_IF_ERROR(state_->microbatches.AddGradients(runs.tokens, run_loss));
+  FRESHET_RETURN_IF_ERROR(state_->microbatches->AddGradients(runs.tokens, run_loss));
+  state_->AddHeadGradients();
   StepSums total;
   for (const StepSums& part : sums) total.Add(part);
   return total;
@@ -102,10 +115,12 @@ absl::StatusOr<StepSums> PolicyLearner::AddGradients(const Minibatch& share) try
   return TorchError(error);
 }
 
-absl::StatusOr<PolicyLearner::RunLoss> PolicyLearner::ComputeRun(
-    const Minibatch& share, const std::vector<size_t>& chosen) const {
-  const std::vector<PackTree> trees = Select(share.rows.trees, chosen);
-  TrainingRows::Columns columns;
+PolicyLearner::Run PolicyLearner::State::MakeRun(const Minibatch& share,
+                                                 const std::vector<size_t>& chosen) const {
+  Run run;
+  run.trees = Select(share.rows.trees, chosen);
+  run.batch = PackTrees(run.trees);
+  TrainingRows::Columns& columns = run.columns;
   for (const size_t t : chosen) {
     const TrainingRows::Columns& part = share.rows.columns[t];
     Append(columns.behavior_logprobs, part.behavior_logprobs);
@@ -117,20 +132,30 @@ absl::StatusOr<PolicyLearner::RunLoss> PolicyLearner::ComputeRun(
     }
     columns.num_sequences += part.num_sequences;
   }
-  const PackedBatch batch = PackTrees(trees);
-  LossInputs inputs;
-  if (state_->options.loss.NeedsReference() && state_->reference.defined()) {
+  return run;
+}
+
+absl::StatusOr<PolicyLearner::State::RunLoss> PolicyLearner::State::ComputeRun(
+    const Run& run, const Minibatch& share) const {
+  at::Tensor ref_logprobs;
+  if (NeedsReference()) {
     const at::NoGradGuard no_grad;
-    inputs.ref_logprobs_N =
-        state_->Forward(state_->ReferenceWeights(), batch, state_->temperature(), Entropy::kNone)
-            .logprobs_M;
+    ref_logprobs = Forward(ReferenceWeights(), run.batch, temperature(), Entropy::kNone)
+                      .logprobs_M;
   }
-  const TargetLogprobs out = state_->Forward(
-      state_->PolicyWeights(), batch, state_->temperature(),
-      state_->options.loss.NeedsEntropy() ? Entropy::kDifferentiable : Entropy::kValue);
+  const TargetLogprobs out = Forward(PolicyWeights(), run.batch, temperature(), LossEntropy());
+  return LossOf(run, share, out, ref_logprobs);
+}
+
+absl::StatusOr<PolicyLearner::State::RunLoss> PolicyLearner::State::LossOf(
+    const Run& run, const Minibatch& share, const TargetLogprobs& out,
+    const at::Tensor& ref_logprobs) const {
+  const TrainingRows::Columns& columns = run.columns;
+  LossInputs inputs;
+  inputs.ref_logprobs_N = ref_logprobs;
   inputs.logprobs_N = out.logprobs_M;
   inputs.entropy_N = out.entropies_M;
-  const auto on_device = [&](const auto& numbers) { return ToTensor(numbers).to(state_->device); };
+  const auto on_device = [&](const auto& numbers) { return ToTensor(numbers).to(device); };
   inputs.proximal_logprobs_N = columns.proximal_logprobs.empty()
                                    ? out.logprobs_M.detach()
                                    : on_device(columns.proximal_logprobs);
@@ -139,10 +164,10 @@ absl::StatusOr<PolicyLearner::RunLoss> PolicyLearner::ComputeRun(
   inputs.loss_mask_N = on_device(columns.loss_mask);
   inputs.sequence_index_N = on_device(columns.sequence_index);
   inputs.num_sequences = columns.num_sequences;
-  absl::StatusOr<LossOutput> loss = PolicyLoss(state_->options.loss, inputs, share.normalizer);
+  absl::StatusOr<LossOutput> loss = PolicyLoss(options.loss, inputs, share.normalizer);
   // A non-finite value here comes from the model: the step fails and the weights are unchanged.
   if (!loss.ok()) return FailedPrecondition(Message(loss.status()));
-  return RunLoss{*std::move(loss), TrainingFlops(state_->options.model, trees)};
+  return RunLoss{*std::move(loss), TrainingFlops(options.model, run.trees)};
 }
 
 }  // namespace freshet

@@ -47,6 +47,8 @@ PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const Mode
           ? static_cast<int>(spec.trainer().threads())
           : std::max(1,
                      processors / static_cast<int>(std::max<int64_t>(spec.trainer().ranks(), 1)));
+  if (spec.trainer().sharding() == "optimizer") options.sharding = Sharding::kOptimizer;
+  if (spec.trainer().sharding() == "full") options.sharding = Sharding::kFull;
   options.activation_checkpointing = spec.trainer().activation_checkpointing();
   options.temperature = spec.rollout().temperature();
   options.max_new_tokens = spec.rollout().max_new_tokens();

@@ -100,9 +100,11 @@ absl::StatusOr<TrainStepResult> DataParallelLearner::TrainStep(
     const MutexLock lock(mu_);
     step_ = step;
   }
+  if (StateLost()) return LossError();
   // Takes in ranks that have come since.
   if (group_ != nullptr && group_->communicator().size() < ranks_ &&
       starter_->HasOthers(group_->Reports())) {
+    if (learner_->divided()) FRESHET_RETURN_IF_ERROR(Unite());
     Disband();
   }
   absl::StatusOr<TrainStepResult> result = RunStep(
@@ -146,8 +148,17 @@ absl::Status DataParallelLearner::WithRanks(int64_t step,
     if (lost.ok()) {
       // All ranks have agreed on FAILED_PRECONDITION. After other errors they may differ in what
       // comes next.
-      if (!status.ok() && !absl::IsFailedPrecondition(status)) Disband();
+      if (!status.ok() && !absl::IsFailedPrecondition(status)) {
+        loss_ = Message(status);
+        Disband();
+      }
       return status;
+    }
+    if (learner_->divided()) {
+      loss_ = group_ == nullptr ? "" : group_->LossReason(kReasonPatience);
+      if (loss_.empty()) loss_ = Message(lost);
+      Disband();
+      return LossError();
     }
     std::string reason = group_ == nullptr ? "" : group_->LossReason(kReasonPatience);
     if (reason.empty()) reason = Message(lost);
@@ -159,6 +170,61 @@ absl::Status DataParallelLearner::WithRanks(int64_t step,
                          << " next=" << LogQuoted(DecideRanks(ranks_, std::ssize(lost_)).reason);
     if (status.ok()) return status;  // the work is done; the next one forms a new group
   }
+}
+
+bool DataParallelLearner::StateLost() const {
+  return learner_->divided() && (group_ == nullptr || !group_->communicator().error().ok());
+}
+
+absl::Status DataParallelLearner::LossError() const {
+  std::string reason = loss_;
+  if (group_ != nullptr) {
+    reason = group_->LossReason(kReasonPatience);
+    if (reason.empty()) reason = Message(group_->communicator().error());
+  }
+  return StatusOf(absl::StatusCode::kUnavailable, reason,
+                  "; its part of the model's state is lost");
+}
+
+absl::StatusOr<std::string_view> DataParallelLearner::Arena() const {
+  if (StateLost()) return LossError();
+  if (!learner_->divided()) return learner_->Arena();
+  if (learner_->options().sharding == Sharding::kFull) {
+    FRESHET_RETURN_IF_ERROR(SendAll(RankWork::KIND_SEND_WEIGHTS));
+  }
+  absl::StatusOr<std::string_view> arena = learner_->Arena();
+  return StateLost() ? LossError() : std::move(arena);
+}
+
+absl::StatusOr<std::shared_ptr<const LearnerState>> DataParallelLearner::Snapshot() const {
+  if (StateLost()) return LossError();
+  if (!learner_->divided()) return learner_->Snapshot();
+  FRESHET_RETURN_IF_ERROR(SendAll(RankWork::KIND_SEND_STATE));
+  absl::StatusOr<std::shared_ptr<const LearnerState>> snapshot = learner_->Snapshot();
+  return StateLost() ? LossError() : std::move(snapshot);
+}
+
+absl::Status DataParallelLearner::Unite() {
+  FRESHET_RETURN_IF_ERROR(SendAll(RankWork::KIND_SEND_STATE, /*with_reference=*/true));
+  const absl::Status united = learner_->HoldWholeState();
+  return StateLost() ? LossError() : united;
+}
+
+absl::Status DataParallelLearner::SendAll(RankWork::Kind kind, bool with_reference) const {
+  RankWork work;
+  work.set_kind(kind);
+  work.set_with_reference(with_reference);
+  {
+    const MutexLock lock(mu_);
+    work.set_step(step_);
+  }
+  for (int rank = 1; rank < group_->communicator().size(); ++rank) {
+    const absl::Status sent = group_->Send(rank, work);
+    if (sent.ok()) continue;
+    group_->communicator().Abort(Message(sent));
+    return LossError();
+  }
+  return absl::OkStatus();
 }
 
 absl::Status DataParallelLearner::Send(RankWork::Kind kind, int64_t step,

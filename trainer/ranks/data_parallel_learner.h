@@ -23,15 +23,18 @@ struct RankAttempt {
 // `lost`: how often the step has lost ranks.
 RankAttempt DecideRanks(int ranks, int64_t lost);
 
-// Data-parallel training: every rank holds the whole model, computes the gradients of its part of
-// each minibatch, and applies the sum of all ranks' (arXiv:2006.15704). Rank 0, which is `learner`,
-// leads: it divides the minibatches, and the others get their state from it.
+// Data-parallel training: every rank computes the gradients of its part of each minibatch, and
+// applies the sum of all ranks' (arXiv:2006.15704). Rank 0, which is `learner`, leads: it divides
+// the minibatches, and the others get their state from it.
 //
 // A rank that dies or hangs is replaced, with the state of rank 0, and the minibatch is repeated;
 // rank 0 has not applied it before all ranks have taken part in the sum. If no replacement
 // joins, the others go on; a rank that joins later takes part from the next step. If ranks are lost
 // twice in one step, rank 0 computes the rest of that step alone; the next step starts with all
-// ranks again. Thread safety: as Learner.
+// ranks again.
+//
+// With sharding (PolicyLearnerOptions) the ranks divide the state, and a part is lost with its
+// rank: see Learner::StateLost. Thread safety: as Learner.
 class DataParallelLearner final : public Learner {
  public:
   // ranks >= 2.
@@ -41,10 +44,9 @@ class DataParallelLearner final : public Learner {
 
   absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
                                             const std::vector<TrainGroup>& groups) override;
-  absl::StatusOr<std::string_view> Arena() const override { return learner_->Arena(); }
-  absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override {
-    return learner_->Snapshot();
-  }
+  absl::StatusOr<std::string_view> Arena() const override;
+  absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override;
+  bool StateLost() const override;
   std::vector<RankState> Ranks() const override;
   std::string WaitsFor() const override;
 
@@ -58,6 +60,10 @@ class DataParallelLearner final : public Learner {
   void SetPhase(RankPhase phase);
   absl::Status Send(trainer::v1::RankWork::Kind kind, int64_t step,
                     const std::vector<RankShare>& shares, int64_t largest_share);
+  absl::Status SendAll(trainer::v1::RankWork::Kind kind, bool with_reference = false) const;
+  absl::Status LossError() const;
+  // Makes a divided state whole, before other ranks join.
+  absl::Status Unite();
   absl::Status ComputeProximal(int64_t step, Minibatch& minibatch, size_t ranks);
   absl::StatusOr<StepSums> Update(int64_t step, const Minibatch& minibatch, size_t ranks);
 
@@ -66,6 +72,7 @@ class DataParallelLearner final : public Learner {
   const int ranks_;
   std::vector<std::string> lost_;  // during the step
   bool tried_ = false;             // to form a group
+  std::string loss_;               // why a group ended while the state was divided
 
   mutable Mutex mu_;  // held to replace group_, and to read it on other threads
   // Null: none is formed. Only the thread of TrainStep writes it, and reads it without mu_.

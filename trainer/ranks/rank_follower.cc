@@ -124,6 +124,25 @@ class CurrentCommunicator {
   bool orphaned_ ABSL_GUARDED_BY(mu_) = false;
 };
 
+absl::Status Do(const RankWork& work, PolicyLearner& learner, Communicator& communicator) {
+  switch (work.kind()) {
+    case RankWork::KIND_PROXIMAL: {
+      FRESHET_ASSIGN_OR_RETURN(Minibatch share, ShareOf(work));
+      return GatherProximal(learner, communicator, share, work.largest_share()).status();
+    }
+    case RankWork::KIND_UPDATE: {
+      FRESHET_ASSIGN_OR_RETURN(const Minibatch share, ShareOf(work));
+      return learner.Update(work.step(), share).status();
+    }
+    case RankWork::KIND_SEND_WEIGHTS:
+      return learner.SendWeights();
+    case RankWork::KIND_SEND_STATE:
+      return learner.SendState(work.with_reference());
+    default:
+      return DataLoss("work of kind ", static_cast<int>(work.kind()));
+  }
+}
+
 // Sets `left` if it ends because the group has failed.
 absl::Status Work(MessageSocket& socket, const RankParts& parts, Reports& reports,
                   CurrentCommunicator& current, bool& left) {
@@ -160,17 +179,9 @@ absl::Status Work(MessageSocket& socket, const RankParts& parts, Reports& report
     FRESHET_RETURN_IF_ERROR(received);
     if (!command.has_work()) return DataLoss("a command without work");
     const RankWork& work = command.work();
-    FRESHET_ASSIGN_OR_RETURN(Minibatch share, ShareOf(work));
     step = work.step();
     reports.Set(RankReport::STATE_TRAINING, step);
-    absl::Status done;
-    if (work.kind() == RankWork::KIND_PROXIMAL) {
-      done = GatherProximal(*learner, *communicator, share, work.largest_share()).status();
-    } else if (work.kind() == RankWork::KIND_UPDATE) {
-      done = learner->Update(step, share).status();
-    } else {
-      done = DataLoss("work of kind ", static_cast<int>(work.kind()));
-    }
+    const absl::Status done = Do(work, *learner, *communicator);
     if (const absl::Status failed = communicator->error(); !failed.ok()) return leave(failed);
     // After other errors rank 0 ends the group.
     if (!done.ok() && !absl::IsFailedPrecondition(done)) return done;

@@ -96,7 +96,10 @@ const char* PhaseText(RankPhase phase) {
     case RankPhase::kExchanging:
       return "exchanges outcomes";
     case RankPhase::kSumming:
+    case RankPhase::kReducing:
       return "sums gradients";
+    case RankPhase::kGathering:
+      return "gathers parts";
     case RankPhase::kUpdating:
       return "updates weights";
   }
@@ -109,6 +112,10 @@ const char* CollectiveText(RankPhase phase) {
       return "all-gather of outcomes";
     case RankPhase::kSumming:
       return "all-reduce of gradients";
+    case RankPhase::kReducing:
+      return "reduce-scatter of gradients";
+    case RankPhase::kGathering:
+      return "all-gather of weights or state";
     default:
       return "";
   }
@@ -133,7 +140,7 @@ RankState ToRankState(const RankReport& report) {
 
 std::string LateRanks(RankPhase own, int64_t step,
                       const std::vector<trainer::v1::RankReport>& others) {
-  if (own != RankPhase::kExchanging && own != RankPhase::kSumming) return "";
+  if (*CollectiveText(own) == '\0') return "";
   std::vector<std::string> late;
   for (const RankReport& other : others) {
     const RankState rank = ToRankState(other);

@@ -1,70 +1,13 @@
 #include "trainer/ranks/data_parallel_learner.h"
 
-#include <sys/socket.h>
-
-#include <atomic>
 #include <cstring>
-#include <map>
-#include <optional>
-#include <thread>
 #include <utility>
 
-#include "collective/gloo_communicator.h"
-#include "tests/model/test_directory.h"
 #include "tests/trainer/learner/policy_learner_fixture.h"
-#include "trainer/ranks/rank_follower.h"
+#include "tests/trainer/ranks/thread_ranks.h"
 
 namespace freshet {
 namespace {
-
-using trainer::v1::RankCommand;
-using trainer::v1::RankReport;
-using trainer::v1::RankStart;
-
-constexpr absl::Duration kLong = absl::Minutes(2);
-
-// Passes operations on until the given one, at which its rank dies: the connections close.
-class DyingCommunicator final : public Communicator {
- public:
-  DyingCommunicator(std::unique_ptr<Communicator> inner, int dies_at)
-      : inner_(std::move(inner)), rank_(inner_->rank()), size_(inner_->size()), left_(dies_at) {}
-
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  absl::Status Broadcast(std::span<std::byte> data, int root, absl::Duration timeout) override {
-    return Alive() ? inner_->Broadcast(data, root, timeout) : Dead();
-  }
-  absl::Status AllReduce(std::span<float> data, absl::Duration timeout) override {
-    return Alive() ? inner_->AllReduce(data, timeout) : Dead();
-  }
-  absl::Status ReduceScatter(std::span<const float> data, std::span<float> own,
-                             absl::Duration timeout) override {
-    return Alive() ? inner_->ReduceScatter(data, own, timeout) : Dead();
-  }
-  absl::Status AllGather(std::span<const std::byte> own, std::span<std::byte> all,
-                         absl::Duration timeout) override {
-    return Alive() ? inner_->AllGather(own, all, timeout) : Dead();
-  }
-  absl::Status Barrier(absl::Duration timeout) override {
-    return Alive() ? inner_->Barrier(timeout) : Dead();
-  }
-  void Abort(const std::string& reason) override {
-    if (inner_ != nullptr) inner_->Abort(reason);
-  }
-  absl::Status error() override { return inner_ == nullptr ? Dead() : inner_->error(); }
-
- private:
-  static absl::Status Dead() { return absl::UnavailableError("this rank is dead"); }
-  bool Alive() {
-    if (inner_ != nullptr && left_-- == 0) inner_ = nullptr;
-    return inner_ != nullptr;
-  }
-
-  std::unique_ptr<Communicator> inner_;
-  const int rank_;
-  const int size_;
-  int left_;
-};
 
 // A group that fails after its error has been asked for `good` times.
 class FailingCommunicator final : public Communicator {
@@ -90,114 +33,6 @@ class FailingCommunicator final : public Communicator {
   static absl::Status Failed() { return absl::UnavailableError("rank 1 is gone"); }
   const int good_;
   int asked_ = 0;
-};
-
-// Ranks that are threads of the test.
-class ThreadRanks final : public RankStarter {
- public:
-  explicit ThreadRanks(PolicyLearnerOptions options) : options_(std::move(options)) {}
-
-  // In the next `groups` groups, rank 1 dies at its operation `operation`.
-  void Kill(int operation, int groups = 1) {
-    dies_at_ = operation;
-    dying_groups_ = groups;
-  }
-  // Runs when a rank has got its state; `learner` is the rank's.
-  std::function<void(int rank, PolicyLearner& learner)> on_made = [](int, PolicyLearner&) {};
-  int started() const { return started_; }
-  int in_group() const { return in_group_; }
-  // How many further ranks there are; those in a group are not ready.
-  int available = 100;
-  int Ready() const override { return available - in_group_; }
-  bool HasOthers(const std::vector<RankReport>&) const override { return Ready() > 0; }
-
-  absl::StatusOr<std::unique_ptr<RankGroup>> Start(int ranks) override {
-    ++started_;
-    if (available == 0) return absl::UnavailableError("no rank has joined");
-    ranks = std::min(ranks, available + 1);
-    in_group_ = ranks - 1;
-    const std::string file = directory_.File(StrCat("group-", started_));
-    const int dies_at = dying_groups_-- > 0 ? dies_at_ : -1;
-    auto group = std::make_unique<Group>(in_group_);
-    for (int rank = 1; rank < ranks; ++rank) {
-      int ends[2];
-      if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-        return absl::UnavailableError("no socket pair");
-      }
-      group->sockets.push_back(std::make_unique<MessageSocket>(UniqueFd(ends[0])));
-      group->threads.emplace_back([this, rank, dies_at, fd = ends[1]] {
-        MessageSocket socket{UniqueFd(fd)};
-        RankParts parts;
-        parts.make_learner = [&](const RankStart&) { return Make(rank); };
-        parts.connect =
-            [&](const RankStart& start) -> absl::StatusOr<std::unique_ptr<Communicator>> {
-          auto connected = Connect(start.rank(), start.ranks(), start.rendezvous_file());
-          if (!connected.ok()) return connected.status();
-          return std::make_unique<DyingCommunicator>(*std::move(connected),
-                                                     rank == 1 ? dies_at : -1);
-        };
-        (void)RunRank(socket, parts);
-      });
-      RankCommand command;
-      command.mutable_start()->set_rank(rank);
-      command.mutable_start()->set_number(rank + 5);
-      command.mutable_start()->set_ranks(ranks);
-      command.mutable_start()->set_rendezvous_file(file);
-      const absl::Status sent = group->sockets.back()->Send(command, kLong);
-      if (!sent.ok()) return sent;
-    }
-    auto connected = Connect(0, ranks, file);
-    if (!connected.ok()) return connected.status();
-    group->connected = *std::move(connected);
-    return group;
-  }
-
- private:
-  struct Group final : public RankGroup {
-    explicit Group(int& ranks) : in_group(ranks) {}
-    ~Group() override {
-      in_group = 0;
-      connected = nullptr;
-      sockets.clear();
-    }
-    Communicator& communicator() override { return *connected; }
-    absl::Status Send(int rank, const trainer::v1::RankWork& work) override {
-      RankCommand command;
-      *command.mutable_work() = work;
-      return sockets[static_cast<size_t>(rank) - 1]->Send(command, kLong);
-    }
-    std::string LossReason(absl::Duration) override { return ""; }
-    std::vector<RankReport> Reports() const override { return {}; }
-
-    int& in_group;
-    std::vector<std::jthread> threads;
-    std::vector<std::unique_ptr<MessageSocket>> sockets;
-    std::unique_ptr<Communicator> connected;
-  };
-
-  static absl::StatusOr<std::unique_ptr<Communicator>> Connect(int rank, int ranks,
-                                                               const std::string& file) {
-    GlooOptions options;
-    options.rank = rank;
-    options.size = ranks;
-    options.rendezvous_file = file;
-    options.connect_timeout = kLong;
-    return ConnectGloo(options);
-  }
-  absl::StatusOr<std::unique_ptr<PolicyLearner>> Make(int rank) {
-    UseOneTorchThread();
-    auto learner = PolicyLearner::Create(options_, clock_);
-    if (learner.ok()) on_made(rank, **learner);
-    return learner;
-  }
-
-  TestDirectory directory_;
-  FakeClock clock_;
-  const PolicyLearnerOptions options_;
-  int started_ = 0;
-  int in_group_ = 0;
-  int dies_at_ = -1;
-  int dying_groups_ = 0;
 };
 
 class DataParallelLearnerTest : public PolicyLearnerFixture {

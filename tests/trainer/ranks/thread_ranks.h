@@ -1,0 +1,194 @@
+#ifndef FRESHET_TESTS_TRAINER_RANKS_THREAD_RANKS_H_
+#define FRESHET_TESTS_TRAINER_RANKS_THREAD_RANKS_H_
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/str_cat.h"
+#include "collective/gloo_communicator.h"
+#include "model/torch_threads.h"
+#include "tests/model/test_directory.h"
+#include "tests/testing/fake_clock.h"
+#include "trainer/ranks/message_socket.h"
+#include "trainer/ranks/rank_follower.h"
+#include "trainer/ranks/rank_group.h"
+
+namespace freshet {
+
+// Passes operations on until the given one, at which its rank dies: the connections close. The
+// result of reduce-scatter `overflows_at` becomes infinite.
+class DyingCommunicator final : public Communicator {
+ public:
+  DyingCommunicator(std::unique_ptr<Communicator> inner, int dies_at, int overflows_at)
+      : inner_(std::move(inner)),
+        rank_(inner_->rank()),
+        size_(inner_->size()),
+        left_(dies_at),
+        finite_(overflows_at) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  absl::Status Broadcast(std::span<std::byte> data, int root, absl::Duration timeout) override {
+    return Alive() ? inner_->Broadcast(data, root, timeout) : Dead();
+  }
+  absl::Status AllReduce(std::span<float> data, absl::Duration timeout) override {
+    return Alive() ? inner_->AllReduce(data, timeout) : Dead();
+  }
+  absl::Status ReduceScatter(std::span<const float> data, std::span<float> own,
+                             absl::Duration timeout) override {
+    if (!Alive()) return Dead();
+    const absl::Status status = inner_->ReduceScatter(data, own, timeout);
+    if (finite_-- == 0) own[0] = std::numeric_limits<float>::infinity();
+    return status;
+  }
+  absl::Status AllGather(std::span<const std::byte> own, std::span<std::byte> all,
+                         absl::Duration timeout) override {
+    return Alive() ? inner_->AllGather(own, all, timeout) : Dead();
+  }
+  absl::Status Barrier(absl::Duration timeout) override {
+    return Alive() ? inner_->Barrier(timeout) : Dead();
+  }
+  void Abort(const std::string& reason) override {
+    if (inner_ != nullptr) inner_->Abort(reason);
+  }
+  absl::Status error() override { return inner_ == nullptr ? Dead() : inner_->error(); }
+
+ private:
+  static absl::Status Dead() { return absl::UnavailableError("this rank is dead"); }
+  bool Alive() {
+    if (inner_ != nullptr && left_-- == 0) inner_ = nullptr;
+    return inner_ != nullptr;
+  }
+
+  std::unique_ptr<Communicator> inner_;
+  const int rank_;
+  const int size_;
+  int left_;
+  int finite_;
+};
+
+constexpr absl::Duration kRankPatience = absl::Minutes(2);
+
+// Ranks that are threads of the test.
+class ThreadRanks final : public RankStarter {
+ public:
+  explicit ThreadRanks(PolicyLearnerOptions options) : options_(std::move(options)) {
+    options_.state_from_rank_zero = true;
+  }
+
+  // In the next `groups` groups, rank 1 dies at its operation `operation`.
+  void Kill(int operation, int groups = 1) {
+    dies_at_ = operation;
+    dying_groups_ = groups;
+  }
+  // Reduce-scatter of rank 1 whose result is infinite; -1: none.
+  int overflows_at = -1;
+  // Runs when a rank has got its state; `learner` is the rank's.
+  std::function<void(int rank, PolicyLearner& learner)> on_made = [](int, PolicyLearner&) {};
+  int started() const { return started_; }
+  int in_group() const { return in_group_; }
+  // How many further ranks there are; those in a group are not ready.
+  int available = 100;
+  int Ready() const override { return available - in_group_; }
+  bool HasOthers(const std::vector<trainer::v1::RankReport>&) const override { return Ready() > 0; }
+
+  absl::StatusOr<std::unique_ptr<RankGroup>> Start(int ranks) override {
+    ++started_;
+    if (available == 0) return absl::UnavailableError("no rank has joined");
+    ranks = std::min(ranks, available + 1);
+    in_group_ = ranks - 1;
+    const std::string file = directory_.File(StrCat("group-", started_));
+    const int dies_at = dying_groups_-- > 0 ? dies_at_ : -1;
+    auto group = std::make_unique<Group>(in_group_);
+    for (int rank = 1; rank < ranks; ++rank) {
+      int ends[2];
+      if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+        return absl::UnavailableError("no socket pair");
+      }
+      group->sockets.push_back(std::make_unique<MessageSocket>(UniqueFd(ends[0])));
+      group->threads.emplace_back([this, rank, dies_at, fd = ends[1]] {
+        MessageSocket socket{UniqueFd(fd)};
+        RankParts parts;
+        parts.make_learner = [&](const trainer::v1::RankStart&) { return Make(rank); };
+        parts.connect = [&](const trainer::v1::RankStart& start)
+            -> absl::StatusOr<std::unique_ptr<Communicator>> {
+          auto connected = Connect(start.rank(), start.ranks(), start.rendezvous_file());
+          if (!connected.ok()) return connected.status();
+          return std::make_unique<DyingCommunicator>(
+              *std::move(connected), rank == 1 ? dies_at : -1, rank == 1 ? overflows_at : -1);
+        };
+        (void)RunRank(socket, parts);
+      });
+      trainer::v1::RankCommand command;
+      command.mutable_start()->set_rank(rank);
+      command.mutable_start()->set_number(rank + 5);
+      command.mutable_start()->set_ranks(ranks);
+      command.mutable_start()->set_rendezvous_file(file);
+      const absl::Status sent = group->sockets.back()->Send(command, kRankPatience);
+      if (!sent.ok()) return sent;
+    }
+    auto connected = Connect(0, ranks, file);
+    if (!connected.ok()) return connected.status();
+    group->connected = *std::move(connected);
+    return group;
+  }
+
+ private:
+  struct Group final : public RankGroup {
+    explicit Group(int& ranks) : in_group(ranks) {}
+    ~Group() override {
+      in_group = 0;
+      connected = nullptr;
+      sockets.clear();
+    }
+    Communicator& communicator() override { return *connected; }
+    absl::Status Send(int rank, const trainer::v1::RankWork& work) override {
+      trainer::v1::RankCommand command;
+      *command.mutable_work() = work;
+      return sockets[static_cast<size_t>(rank) - 1]->Send(command, kRankPatience);
+    }
+    std::string LossReason(absl::Duration) override { return ""; }
+    std::vector<trainer::v1::RankReport> Reports() const override { return {}; }
+
+    int& in_group;
+    std::vector<std::jthread> threads;
+    std::vector<std::unique_ptr<MessageSocket>> sockets;
+    std::unique_ptr<Communicator> connected;
+  };
+
+  static absl::StatusOr<std::unique_ptr<Communicator>> Connect(int rank, int ranks,
+                                                               const std::string& file) {
+    GlooOptions options;
+    options.rank = rank;
+    options.size = ranks;
+    options.rendezvous_file = file;
+    options.connect_timeout = kRankPatience;
+    return ConnectGloo(options);
+  }
+  absl::StatusOr<std::unique_ptr<PolicyLearner>> Make(int rank) {
+    UseOneTorchThread();
+    auto learner = PolicyLearner::Create(options_, clock_);
+    if (learner.ok()) on_made(rank, **learner);
+    return learner;
+  }
+
+  TestDirectory directory_;
+  FakeClock clock_;
+  PolicyLearnerOptions options_;
+  int started_ = 0;
+  int in_group_ = 0;
+  int dies_at_ = -1;
+  int dying_groups_ = 0;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TESTS_TRAINER_RANKS_THREAD_RANKS_H_

@@ -1,0 +1,166 @@
+#include "trainer/learner/block_exchange.h"
+
+#include <exception>
+#include <span>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "model/tensor_convert.h"
+#include "trainer/learner/microbatches.h"
+#include "weights/transfer_time.h"
+
+namespace freshet {
+namespace {
+
+constexpr absl::Duration kWaitSlice = absl::Seconds(1);
+
+std::span<float> FloatsOf(const at::Tensor& tensor) {
+  return {tensor.mutable_data_ptr<float>(), static_cast<size_t>(tensor.numel())};
+}
+
+// All of it may pass through rank 0.
+absl::Duration TimeFor(const Communicator& ranks, const at::Tensor& block) {
+  return TransferTime(static_cast<int64_t>(block.nbytes()) * ranks.size());
+}
+
+}  // namespace
+
+at::Tensor PaddedPart(const ShardLayout& layout, int rank, size_t block, const at::Tensor& state) {
+  const ShardLayout::Part part = layout.PartOf(rank, block);
+  const int64_t length = layout.blocks()[block].part;
+  const at::Tensor own = state.narrow(0, part.place, part.size);
+  if (part.size == length) return own;
+  at::Tensor padded = at::zeros({length}, state.options());
+  padded.narrow(0, 0, part.size).copy_(own);
+  return padded;
+}
+
+absl::StatusOr<at::Tensor> GatherBlock(Communicator& ranks, const ShardLayout& layout, size_t block,
+                                       const at::Tensor& state, absl::Duration patience) {
+  const at::Tensor own = PaddedPart(layout, ranks.rank(), block, state);
+  at::Tensor all = at::empty({own.numel() * ranks.size()}, state.options());
+  FRESHET_RETURN_IF_ERROR(
+      ranks.AllGather(BytesOf(own), BytesOf(all), patience + TimeFor(ranks, all)));
+  return all;
+}
+
+absl::Status ReduceBlock(Communicator& ranks, const ShardLayout& layout, size_t block,
+                         const at::Tensor& sums, const at::Tensor& state, absl::Duration patience) {
+  const ShardLayout::Part part = layout.PartOf(ranks.rank(), block);
+  const at::Tensor own = at::empty({layout.blocks()[block].part}, state.options());
+  FRESHET_RETURN_IF_ERROR(
+      ranks.ReduceScatter(FloatsOf(sums), FloatsOf(own), patience + TimeFor(ranks, sums)));
+  state.narrow(0, part.place, part.size).copy_(own.narrow(0, 0, part.size));
+  return absl::OkStatus();
+}
+
+BlockExchange::BlockExchange(Communicator& ranks, const ShardLayout& layout, at::Tensor state,
+                             std::vector<size_t> gathered, absl::Duration patience)
+    : ranks_(ranks),
+      layout_(layout),
+      state_(std::move(state)),
+      gathered_(std::move(gathered)),
+      patience_(patience) {
+  GatherNext();
+  GatherNext();
+  thread_ = std::thread([this] { Run(); });
+}
+
+BlockExchange::~BlockExchange() {
+  {
+    const MutexLock lock(mu_);
+    operations_.clear();
+    ended_ = true;
+    changed_.NotifyAll();
+  }
+  thread_.join();
+}
+
+void BlockExchange::Run() {
+  const at::NoGradGuard no_grad;
+  while (const Operation operation = Next()) {
+    absl::Status status;
+    try {
+      status = operation();
+    } catch (const std::exception& error) {
+      status = TorchError(error);
+      ranks_.Abort(std::string(status.message()));  // the others would wait
+    }
+    const MutexLock lock(mu_);
+    busy_ = false;
+    error_.Update(status);
+    if (!error_.ok()) operations_.clear();
+    changed_.NotifyAll();
+  }
+}
+
+// Null: the end.
+BlockExchange::Operation BlockExchange::Next() {
+  const MutexLock lock(mu_);
+  while (operations_.empty() && !ended_) changed_.WaitFor(mu_, kWaitSlice);
+  if (operations_.empty()) return nullptr;
+  Operation operation = std::move(operations_.front());
+  operations_.pop_front();
+  busy_ = true;
+  return operation;
+}
+
+void BlockExchange::Enqueue(Operation operation) {
+  if (!error_.ok()) return;
+  operations_.push_back(std::move(operation));
+  changed_.NotifyAll();
+}
+
+void BlockExchange::GatherNext() {
+  if (begun_ == gathered_.size()) return;
+  const MutexLock lock(mu_);
+  Enqueue([this, block = gathered_[begun_++]]() -> absl::Status {
+    FRESHET_ASSIGN_OR_RETURN(at::Tensor gathered,
+                             GatherBlock(ranks_, layout_, block, state_, patience_));
+    const MutexLock finished(mu_);
+    blocks_.push_back(std::move(gathered));
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<at::Tensor> BlockExchange::Take(const std::function<void(bool)>& wait) {
+  const bool waits = !IsThere();
+  if (waits) wait(true);
+  at::Tensor block;
+  {
+    const MutexLock lock(mu_);
+    // The operations have deadlines.
+    while (blocks_.empty() && error_.ok()) changed_.WaitFor(mu_, kWaitSlice);
+    if (!error_.ok()) return error_;
+    block = std::move(blocks_.front());
+    blocks_.pop_front();
+  }
+  if (waits) wait(false);
+  GatherNext();
+  return block;
+}
+
+bool BlockExchange::IsThere() {
+  const MutexLock lock(mu_);
+  return !blocks_.empty() || !error_.ok();
+}
+
+void BlockExchange::AddUp(size_t block, at::Tensor sums, at::Tensor state) {
+  const MutexLock lock(mu_);
+  while (sums_ > 0 && error_.ok()) changed_.WaitFor(mu_, kWaitSlice);
+  ++sums_;
+  Enqueue([this, block, sums = std::move(sums), state = std::move(state)]() -> absl::Status {
+    FRESHET_RETURN_IF_ERROR(ReduceBlock(ranks_, layout_, block, sums, state, patience_));
+    const MutexLock finished(mu_);
+    --sums_;
+    return absl::OkStatus();
+  });
+}
+
+absl::Status BlockExchange::Finish() {
+  const MutexLock lock(mu_);
+  while ((busy_ || !operations_.empty()) && error_.ok()) changed_.WaitFor(mu_, kWaitSlice);
+  return error_;
+}
+
+}  // namespace freshet

@@ -1,0 +1,81 @@
+#ifndef FRESHET_TRAINER_LEARNER_BLOCK_EXCHANGE_H_
+#define FRESHET_TRAINER_LEARNER_BLOCK_EXCHANGE_H_
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "collective/communicator.h"
+#include "model/torch.h"
+#include "trainer/learner/shard_layout.h"
+
+namespace freshet {
+
+// This rank's part of a block of `state`, a rank's state, followed by zeros to the length of a
+// part.
+at::Tensor PaddedPart(const ShardLayout& layout, int rank, size_t block, const at::Tensor& state);
+
+// A block in full, from all ranks' parts; with zeros behind it. A collective operation, as all
+// below. Errors of Communicator.
+absl::StatusOr<at::Tensor> GatherBlock(Communicator& ranks, const ShardLayout& layout, size_t block,
+                                       const at::Tensor& state, absl::Duration patience);
+
+// Adds up `sums`, fp32 and a block as GatherBlock returns it, over all ranks. This rank's part of
+// the sum becomes its part of `state`.
+absl::Status ReduceBlock(Communicator& ranks, const ShardLayout& layout, size_t block,
+                         const at::Tensor& sums, const at::Tensor& state, absl::Duration patience);
+
+// Gathers blocks and adds up gradients on a thread, while the caller computes. The collective
+// operations have the order of the calls, which is the same on all ranks. `patience`: how long
+// other ranks may take to compute. At most two gathered blocks and one of gradients are held here.
+// Used by one thread, which must not use the communicator before Finish.
+class BlockExchange {
+ public:
+  // `gathered`: the blocks that Take will return, in order, with the state whose parts they have.
+  BlockExchange(Communicator& ranks, const ShardLayout& layout, at::Tensor state,
+                std::vector<size_t> gathered, absl::Duration patience);
+  // Without Finish, waits for operations in progress.
+  ~BlockExchange();
+
+  // The next gathered block. `wait` is called with true before it waits and with false afterwards.
+  absl::StatusOr<at::Tensor> Take(const std::function<void(bool)>& wait);
+  // As ReduceBlock, behind the caller's computation.
+  void AddUp(size_t block, at::Tensor sums, at::Tensor state);
+  // Waits for everything. The first error.
+  absl::Status Finish();
+
+ private:
+  using Operation = std::function<absl::Status()>;
+  void Run();
+  Operation Next();
+  bool IsThere();
+  void GatherNext();
+  void Enqueue(Operation operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  Communicator& ranks_;
+  const ShardLayout& layout_;
+  const at::Tensor state_;
+  const std::vector<size_t> gathered_;
+  const absl::Duration patience_;
+  size_t begun_ = 0;  // of `gathered_`
+
+  Mutex mu_;
+  CondVar changed_;
+  std::deque<Operation> operations_ ABSL_GUARDED_BY(mu_);
+  std::deque<at::Tensor> blocks_ ABSL_GUARDED_BY(mu_);
+  int sums_ ABSL_GUARDED_BY(mu_) = 0;  // that wait or are added up
+  bool busy_ ABSL_GUARDED_BY(mu_) = false;
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status error_ ABSL_GUARDED_BY(mu_);
+  std::thread thread_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_LEARNER_BLOCK_EXCHANGE_H_

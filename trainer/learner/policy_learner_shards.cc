@@ -1,0 +1,219 @@
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "model/tensor_convert.h"
+#include "trainer/learner/block_exchange.h"
+#include "trainer/learner/blockwise_pass.h"
+#include "trainer/learner/policy_learner.h"
+#include "trainer/learner/policy_learner_state.h"
+#include "weights/transfer_time.h"
+
+namespace freshet {
+
+bool PolicyLearner::divided() const { return state_->divided(); }
+
+absl::Status PolicyLearner::DivideState() {
+  const int rank = state_->ranks->rank();
+  const bool leads = rank == 0;
+  ShardLayout divided(state_->layout, state_->ranks->size());
+  FRESHET_ASSIGN_OR_RETURN(const SyncFacts facts, ReceiveFacts());
+  // Broadcasts rank 0's tensor, block by block, and returns this rank's part of it.
+  const auto scatter = [&](const at::Tensor& whole,
+                           at::ScalarType type) -> absl::StatusOr<at::Tensor> {
+    at::Tensor part = at::empty({divided.StateSize(rank)}, type);
+    for (size_t b = 0; b < divided.blocks().size(); ++b) {
+      const ShardLayout::Block& block = divided.blocks()[b];
+      const at::Tensor buffer =
+          leads ? whole.narrow(0, block.begin, block.size) : at::empty({block.size}, type);
+      FRESHET_RETURN_IF_ERROR(Receive(BytesOf(buffer)));
+      const ShardLayout::Part own = divided.PartOf(rank, b);
+      part.narrow(0, own.place, own.size)
+          .copy_(buffer.narrow(0, own.begin - block.begin, own.size));
+    }
+    return part;
+  };
+  const auto copy = [&](at::Tensor whole) -> absl::StatusOr<at::Tensor> {
+    if (!leads) whole = at::empty({state_->layout.num_elements}, state_->type());
+    FRESHET_RETURN_IF_ERROR(Receive(BytesOf(whole)));
+    return whole;
+  };
+  const AdamWState moments = leads ? state_->optimizer->GetState() : AdamWState();
+  const bool divides_weights = state_->options.sharding == Sharding::kFull;
+  State::RankPart part;
+  FRESHET_ASSIGN_OR_RETURN(part.masters, scatter(state_->masters, at::kFloat));
+  FRESHET_ASSIGN_OR_RETURN(part.exp_avg, scatter(moments.exp_avg, at::kFloat));
+  FRESHET_ASSIGN_OR_RETURN(part.exp_avg_sq, scatter(moments.exp_avg_sq, at::kFloat));
+  if (facts.has_reference != 0) {
+    FRESHET_ASSIGN_OR_RETURN(part.reference, divides_weights
+                                                 ? scatter(state_->reference, state_->type())
+                                                 : copy(state_->reference));
+  }
+  at::Tensor whole;
+  if (!divides_weights) {
+    FRESHET_ASSIGN_OR_RETURN(whole, copy(state_->weights));
+  }
+  FRESHET_RETURN_IF_ERROR(state_->ranks->Barrier(kShareTimeout));
+  state_->AwaitLoans();
+  return state_->HoldPart(std::move(divided), rank, facts.optimizer_steps, part, std::move(whole));
+}
+
+absl::Status PolicyLearner::State::GatherParts(const at::Tensor& part,
+                                               const at::Tensor& whole) const {
+  const at::NoGradGuard no_grad;
+  on_phase(RankPhase::kGathering);
+  const std::vector<ShardLayout::Block>& blocks = shards.blocks();
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    FRESHET_ASSIGN_OR_RETURN(const at::Tensor block,
+                             GatherBlock(*ranks, shards, b, part, kShareTimeout));
+    if (!whole.defined()) continue;
+    whole.narrow(0, blocks[b].begin, blocks[b].size).copy_(block.narrow(0, 0, blocks[b].size));
+  }
+  on_phase(RankPhase::kIdle);
+  return absl::OkStatus();
+}
+
+absl::Status PolicyLearner::SendWeights() try {
+  return state_->GatherParts(state_->part_weights(), {});
+} catch (const std::exception& error) {
+  return TorchError(error);
+}
+
+absl::Status PolicyLearner::SendState(bool with_reference) try {
+  const AdamWState moments = state_->optimizer->GetState();
+  for (const at::Tensor& part : {state_->masters, moments.exp_avg, moments.exp_avg_sq}) {
+    FRESHET_RETURN_IF_ERROR(state_->GatherParts(part, {}));
+  }
+  const bool sends = with_reference && state_->divides_weights() && state_->reference.defined();
+  return sends ? state_->GatherParts(state_->reference, {}) : absl::OkStatus();
+} catch (const std::exception& error) {
+  return TorchError(error);
+}
+
+absl::Status PolicyLearner::HoldWholeState() try {
+  const at::NoGradGuard no_grad;
+  const AdamWState parts = state_->optimizer->GetState();
+  const auto gather = [&](const at::Tensor& part) -> absl::StatusOr<at::Tensor> {
+    at::Tensor whole = at::empty({state_->layout.num_elements}, part.scalar_type());
+    FRESHET_RETURN_IF_ERROR(state_->GatherParts(part, whole));
+    return whole;
+  };
+  AdamWState moments{parts.step, {}, {}};
+  FRESHET_ASSIGN_OR_RETURN(const at::Tensor masters, gather(state_->masters));
+  FRESHET_ASSIGN_OR_RETURN(moments.exp_avg, gather(parts.exp_avg));
+  FRESHET_ASSIGN_OR_RETURN(moments.exp_avg_sq, gather(parts.exp_avg_sq));
+  at::Tensor reference = state_->reference;
+  if (state_->divides_weights() && reference.defined()) {
+    FRESHET_ASSIGN_OR_RETURN(reference, gather(reference));
+  }
+  state_->AwaitLoans();
+  FRESHET_RETURN_IF_ERROR(state_->HoldWhole());
+  state_->reference = std::move(reference);
+  state_->masters.copy_(masters);
+  state_->Adopt(state_->masters);
+  return state_->optimizer->SetState(moments);
+} catch (const std::exception& error) {
+  return TorchError(error);
+}
+
+absl::Status PolicyLearner::ReduceGradients() {
+  state_->on_phase(RankPhase::kReducing);
+  const std::vector<ShardLayout::Block>& blocks = state_->shards.blocks();
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    const int64_t padded = blocks[b].part * state_->shards.ranks();
+    at::Tensor sums = state_->gradients.narrow(0, blocks[b].begin, blocks[b].size);
+    if (padded != blocks[b].size) sums = at::constant_pad_nd(sums, {0, padded - blocks[b].size});
+    FRESHET_RETURN_IF_ERROR(ReduceBlock(*state_->ranks, state_->shards, b, sums,
+                                        state_->part_gradients, kShareTimeout));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> PolicyLearner::AddSquares(const std::vector<double>& own) const {
+  const std::vector<ShardLayout::Piece> pieces =
+      state_->shards.Divide(state_->ParameterRanges(), /*fine=*/true);
+  const auto ranks = static_cast<size_t>(state_->shards.ranks());
+  std::vector<size_t> counts(ranks, 0);
+  for (const ShardLayout::Piece& piece : pieces) ++counts[static_cast<size_t>(piece.rank)];
+  const size_t most = *std::max_element(counts.begin(), counts.end());
+  std::vector<double> mine = own;
+  mine.resize(most);
+  std::vector<double> all(most * ranks);
+  FRESHET_RETURN_IF_ERROR(state_->ranks->AllGather(
+      std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)), kShareTimeout));
+  std::vector<size_t> next(ranks, 0);
+  double sum = 0;
+  for (const ShardLayout::Piece& piece : pieces) {
+    const auto rank = static_cast<size_t>(piece.rank);
+    const double squares = all[rank * most + next[rank]++];
+    if (!std::isfinite(squares)) return NotFinite(piece.range, state_->optimizer->step());
+    sum += squares;
+  }
+  return sum;
+}
+
+BlockwisePass PolicyLearner::MakePass(const std::vector<Run>& runs,
+                                      const std::vector<int64_t>& tokens) const {
+  std::vector<PackedBatch> batches;
+  batches.reserve(runs.size());
+  for (const Run& run : runs) batches.push_back(run.batch);
+  const auto on_wait = [this](bool waits) {
+    state_->on_phase(waits ? RankPhase::kGathering : RankPhase::kComputing);
+  };
+  return BlockwisePass({state_->model, state_->layout, state_->shards, *state_->ranks,
+                        *state_->microbatches, on_wait, kShareTimeout},
+                       batches, tokens, state_->type());
+}
+
+absl::Status PolicyLearner::ComputeProximalBlockwise(Minibatch& share) const {
+  const Runs split = state_->Split(share.rows.trees);
+  std::vector<Run> runs;
+  for (const std::vector<size_t>& chosen : split.trees)
+    runs.push_back(state_->MakeRun(share, chosen));
+  BlockwisePass pass = MakePass(runs, split.tokens);
+  FRESHET_RETURN_IF_ERROR(pass.Logprobs(state_->part_weights(), state_->temperature(),
+                                        Entropy::kNone, [&](size_t run, const TargetLogprobs& out) {
+                                          AssignProximal(split.trees[run], ToFloats(out.logprobs_M),
+                                                         share.rows);
+                                          return absl::OkStatus();
+                                        }));
+  return pass.failed();
+}
+
+absl::StatusOr<StepSums> PolicyLearner::AddGradientsBlockwise(const Minibatch& share) try {
+  const Runs split = state_->Split(share.rows.trees);
+  state_->NoteBatch(split);
+  std::vector<Run> runs;
+  for (const std::vector<size_t>& chosen : split.trees)
+    runs.push_back(state_->MakeRun(share, chosen));
+  BlockwisePass pass = MakePass(runs, split.tokens);
+  std::vector<at::Tensor> reference(runs.size());
+  if (state_->NeedsReference()) {
+    FRESHET_RETURN_IF_ERROR(pass.Logprobs(state_->reference, state_->temperature(), Entropy::kNone,
+                                          [&](size_t run, const TargetLogprobs& out) {
+                                            reference[run] = out.logprobs_M;
+                                            return absl::OkStatus();
+                                          }));
+  }
+  std::vector<StepSums> sums(runs.size());
+  FRESHET_RETURN_IF_ERROR(pass.AddGradients(
+      state_->part_weights(), state_->part_gradients, state_->temperature(), state_->LossEntropy(),
+      [&](size_t run, const TargetLogprobs& out) -> absl::StatusOr<at::Tensor> {
+        FRESHET_ASSIGN_OR_RETURN(State::RunLoss loss,
+                                 state_->LossOf(runs[run], share, out, reference[run]));
+        sums[run] = SumsOf(loss.output, loss.model_flops);
+        return std::move(loss.output.loss);
+      }));
+  FRESHET_RETURN_IF_ERROR(pass.failed());
+  StepSums total;
+  for (const StepSums& part : sums) total.Add(part);
+  return total;
+} catch (const std::exception& error) {
+  const absl::Status status = TorchError(error);
+  state_->ranks->Abort(Message(status));  // the others would wait for this rank's parts
+  return status;
+}
+
+}  // namespace freshet

@@ -1,0 +1,89 @@
+#include "trainer/learner/policy_learner_state.h"
+
+#include "base/status_macros.h"
+
+namespace freshet {
+
+std::vector<ParameterRange> PolicyLearner::State::ParameterRanges() const {
+  std::vector<ParameterRange> ranges;
+  for (const Parameter& parameter : parameters) ranges.push_back(parameter.range);
+  return ranges;
+}
+
+absl::Status PolicyLearner::State::ResetOptimizer(int rank) {
+  std::vector<ParameterRange> own;
+  for (ShardLayout::Piece& piece : shards.Divide(ParameterRanges(), /*fine=*/device.is_cpu())) {
+    if (piece.rank == rank) own.push_back(std::move(piece.range));
+  }
+  const PolicyLearnerOptions& o = options;
+  FRESHET_ASSIGN_OR_RETURN(
+      AdamW made,
+      AdamW::Create(std::move(own), shards.StateSize(rank),
+                    {o.beta1, o.beta2, o.epsilon, o.weight_decay, o.grad_clip_norm}, device));
+  optimizer.emplace(std::move(made));
+  return absl::OkStatus();
+}
+
+// Needs `weights`, unless they are divided.
+void PolicyLearner::State::MakeLeaves() {
+  int64_t largest = layout.num_elements;  // gradients that a microbatch has
+  std::vector<at::Tensor> tensors;
+  leaves = {};
+  if (divides_weights()) {
+    largest = 0;
+    for (const ShardLayout::Block& block : shards.blocks()) largest = std::max(largest, block.size);
+  } else {
+    const at::Tensor values =
+        options.bf16 ? at::empty({1}, masters.options()).expand({layout.num_elements}) : weights;
+    leaves = SeparateHead(ViewWeights(layout, values));
+    tensors = Leaves(leaves);
+    for (const at::Tensor& leaf : tensors) leaf.set_requires_grad(true);
+  }
+  microbatches.emplace(MicrobatchThreads(device.is_cpu() ? options.threads : 1, largest),
+                       options.max_tokens_per_microbatch, std::move(tensors));
+}
+
+absl::Status PolicyLearner::State::HoldWhole() {
+  const at::NoGradGuard no_grad;
+  shards = ShardLayout(layout, /*ranks=*/1);
+  masters = at::zeros({layout.num_elements}, at::TensorOptions(device).dtype(at::kFloat));
+  if (options.bf16) rounded = masters.to(at::kBFloat16);
+  weights = part_weights();
+  gradients = head_gradients = part_gradients = published = at::Tensor();
+  MakeLeaves();
+  return ResetOptimizer(/*rank=*/0);
+}
+
+absl::Status PolicyLearner::State::HoldPart(ShardLayout divided, int rank, int64_t optimizer_steps,
+                                            const RankPart& part, at::Tensor whole) {
+  const at::NoGradGuard no_grad;
+  shards = std::move(divided);
+  masters = part.masters;
+  if (options.bf16) rounded = masters.to(at::kBFloat16);
+  weights = std::move(whole);
+  reference = part.reference;
+  gradients = head_gradients = published = at::Tensor();
+  part_gradients = at::zeros_like(masters);
+  MakeLeaves();
+  FRESHET_RETURN_IF_ERROR(ResetOptimizer(rank));
+  return optimizer->SetState({optimizer_steps, part.exp_avg, part.exp_avg_sq});
+}
+
+void PolicyLearner::State::ZeroGradients() {
+  const at::NoGradGuard no_grad;
+  if (gradients.defined()) {
+    gradients.zero_();
+    if (head_gradients.defined()) head_gradients.zero_();
+    return;
+  }
+  gradients = at::zeros({layout.num_elements}, at::TensorOptions(device).dtype(at::kFloat));
+  std::vector<at::Tensor> parts = Leaves(ViewWeights(layout, gradients));
+  const std::vector<at::Tensor> tensors = Leaves(leaves);
+  if (parts.size() < tensors.size()) {
+    head_gradients = at::zeros_like(parts.front());
+    parts.push_back(head_gradients);
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) tensors[i].mutable_grad() = parts[i];
+}
+
+}  // namespace freshet
