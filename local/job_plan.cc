@@ -132,7 +132,8 @@ JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hard
       ProductOfSizes({spec.staleness().max() + 1, spec.prompts_per_step(), spec.group_size()});
   using Place = MemoryItem::Place;
   const MemoryPlan program = {ProgramMemory()};
-  const MemoryPlan learns = PlanLearner(learner, batch);
+  const MemoryPlan learns =
+      PlanLearner(learner, batch, std::max<int64_t>(spec.trainer().ranks(), 1));
   const bool native = spec.rollout().engine().empty() || spec.rollout().engine() == "native";
   const MemoryPlan generates =
       native ? PlanEngine(model, engine, running, spec.has_eval()) : MemoryPlan();
@@ -141,7 +142,9 @@ JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hard
   JobPlan plan;
   MemoryPlan ranks = With(program, learns);
   AddRanks(spec.trainer().ranks(), ranks);
-  plan.trainer = {"trainer", ranks, SnapshotBytes(learner)};
+  // Where ranks divide the state, the plan has the copy.
+  const bool sharded = spec.trainer().ranks() > 1 && learner.sharding != Sharding::kNone;
+  plan.trainer = {"trainer", ranks, sharded ? 0 : SnapshotBytes(learner)};
   plan.rollout = {"rollout",
                   With(With(program, {{"received versions", received, Place::kHost}}), generates)};
   plan.local = {"local", {}, plan.trainer.checkpoint_copy_bytes};

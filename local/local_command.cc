@@ -28,6 +28,7 @@
 #include "local/run_summary.h"
 #include "model/gpu.h"
 #include "rollout/worker/rollout_setup.h"
+#include "trainer/loop/state_reloads.h"
 #include "trainer/loop/trainer_setup.h"
 
 namespace freshet {
@@ -91,6 +92,23 @@ void WarnOfIgnoredKeys(const JobSpec& spec) {
                        << " reason=\"freshet local has one engine\"";
 }
 
+// Runs the job, and goes on from the newest checkpoint whenever the learner's state is lost.
+absl::StatusOr<RunResult> RunToEnd(const JobSetup& setup, const RunFolder& folder, Display& display,
+                                   LocalRunOptions options, SignalTarget& signals,
+                                   FaultPoints& faults) {
+  StateReloads allowed;
+  while (true) {
+    LocalRun run(setup, folder, display, SystemClock::Get(), faults, options);
+    signals.Attach(&run);
+    const absl::Cleanup detach = [&signals] { signals.Attach(nullptr); };
+    absl::StatusOr<RunResult> result = run.Run();
+    if (!result.ok() || result->outcome != RunOutcome::kStateLost) return result;
+    if (!allowed.Next(result->committed)) return absl::UnavailableError(result->reason);
+    display.ShowNote(StrCat(result->reason, "; goes on from the newest checkpoint"));
+    FRESHET_ASSIGN_OR_RETURN(options.resume, FindResumePoint(folder, setup.store));
+  }
+}
+
 absl::StatusOr<int> Execute(const LocalCommand& command, const JobSetup& setup,
                             const RunFolder& folder, ResumePoint resume, SignalTarget& signals,
                             FaultPoints& faults) {
@@ -112,10 +130,8 @@ absl::StatusOr<int> Execute(const LocalCommand& command, const JobSetup& setup,
   options.resume = std::move(resume);
   options.metrics_port = command.metrics_port;
   if (command.json) options.rows = WriteStdout;
-  LocalRun run(setup, folder, display, SystemClock::Get(), faults, options);
-  signals.Attach(&run);
-  const absl::Cleanup detach = [&signals] { signals.Attach(nullptr); };
-  const absl::StatusOr<RunResult> result = run.Run();
+  const absl::StatusOr<RunResult> result =
+      RunToEnd(setup, folder, display, std::move(options), signals, faults);
   if (result.ok() && result->outcome == RunOutcome::kAlreadyFinished) {
     display.ShowNote(StrCat("the run is finished already: all ", result->committed, " steps of ",
                             folder.path(), " are done"));

@@ -150,13 +150,13 @@ absl::StatusOr<RunResult> LocalRun::Run() {
     if (!std::filesystem::exists(folder_.File("report.html"))) {
       FRESHET_RETURN_IF_ERROR(WriteReport(folder_.path()));
     }
-    return RunResult{RunOutcome::kAlreadyFinished, trained};
+    return RunResult{RunOutcome::kAlreadyFinished, trained, ""};
   }
   // Roles share the cores as threads; intra-op threads in each would oversubscribe them.
   UseOneTorchThread();
   FRESHET_RETURN_IF_ERROR(MakeStore(roles));
   FRESHET_RETURN_IF_ERROR(MakeLearner(roles));
-  if (StopRequested()) return RunResult{RunOutcome::kInterrupted, 0};
+  if (StopRequested()) return RunResult{RunOutcome::kInterrupted, 0, ""};
   FRESHET_RETURN_IF_ERROR(MakeRoles(roles));
   if (options_.status != nullptr) {
     options_.status->Watch(roles.store.get(), roles.rollout.get(),
@@ -170,6 +170,9 @@ absl::StatusOr<RunResult> LocalRun::Run() {
   roles.trainer->RecordScores();
   if (options_.status != nullptr) options_.status->Watch(nullptr, nullptr);
   const absl::Status exported = roles.recorder->ExportLedger();
+  if (!StopRequested() && exported.ok() && roles.trained->StateLost()) {
+    return RunResult{RunOutcome::kStateLost, roles.trainer->committed(), Message(roles.Failure())};
+  }
   // A role's failure takes precedence over the errors that it caused in others.
   if (const absl::Status failure = roles.Failure();
       !failure.ok() && (status.ok() || absl::IsCancelled(status))) {
@@ -182,7 +185,7 @@ absl::StatusOr<RunResult> LocalRun::Run() {
   const int64_t committed = roles.trainer->committed();
   return RunResult{
       committed >= setup_.spec.trainer().steps() ? RunOutcome::kFinished : RunOutcome::kInterrupted,
-      committed};
+      committed, ""};
 }
 
 // Creates the store and its first row in the folder's ledger: from here on a killed run can be

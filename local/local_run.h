@@ -26,11 +26,17 @@ struct LocalRunOptions {
   LocalStatus* status = nullptr;  // updated for the status page; may be null; outlives the run
 };
 
-enum class RunOutcome { kFinished, kInterrupted, kAlreadyFinished };
+enum class RunOutcome {
+  kFinished,
+  kInterrupted,
+  kAlreadyFinished,
+  kStateLost,  // the learner's: run again from the folder's newest checkpoint
+};
 
 struct RunResult {
   RunOutcome outcome = RunOutcome::kFinished;
   int64_t committed = 0;  // last step
+  std::string reason;     // of kStateLost
 };
 
 // Runs all roles of a job as threads of this process: prompt feeder, one rollout engine, reward

@@ -29,7 +29,8 @@ absl::Status CheckTrainerMemory(const job::v1::JobSpec& spec, PolicyLearnerOptio
                                 bool with_other_ranks) {
   FRESHET_ASSIGN_OR_RETURN(const std::optional<Gpu> gpu, FindGpu(learner.device));
   learner.device = gpu.has_value() ? gpu->device : "cpu";
-  MemoryPlan host = PlanLearner(learner, LargestBatch(spec, /*longest_prompt=*/1));
+  MemoryPlan host = PlanLearner(learner, LargestBatch(spec, /*longest_prompt=*/1),
+                                std::max<int64_t>(spec.trainer().ranks(), 1));
   if (gpu.has_value()) {
     GpuMemoryPlan divided = DivideByPlace(host);
     FRESHET_RETURN_IF_ERROR(WarnOrFail(

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Trains with two ranks, one of which is killed and later stopped; then interrupts and resumes with
-one rank; then trains in two clusters and kills the other rank: a child process, then a process that joined over gRPC.
+"""Trains with two ranks, one of which is killed and later stopped; then with ranks that divide the
+state, one of which is killed; then interrupts and resumes with one rank; then trains in clusters and kills the other
+rank: a child process, with and without a divided state, then a process that joined over gRPC.
 
 usage: check_ranks.py PROGRAMS REPOSITORY
 """
@@ -82,6 +83,20 @@ def check_lost_ranks(programs, example, folder):
     check_complete(programs, folder)
 
 
+def check_lost_state(programs, example, folder):
+    killed = []
+
+    def lose(process, step):
+        if step == 6 and not killed:
+            killed.extend(ranks_of(process.pid))
+            os.kill(killed[0], signal.SIGKILL)
+
+    log = train(programs, folder, [example, "--run-dir", "run", *settings(), "--set", "trainer.sharding=full"], lose)
+    if log.count("event=ranks_formed ranks=2") != 2 or "goes on from the newest checkpoint" not in log:
+        sys.exit(log[-3000:])
+    check_complete(programs, folder)
+
+
 def check_resume(programs, example, folder):
     def interrupt(process, step):
         if step == 3:
@@ -93,7 +108,7 @@ def check_resume(programs, example, folder):
     check_complete(programs, folder)
 
 
-def check_cluster(programs, example, folder):
+def check_cluster(programs, example, folder, sharding="none", collective="all-reduce of gradients"):
     cluster = SupervisedCluster(programs / "freshet", folder)
     try:
         def job():
@@ -102,13 +117,14 @@ def check_cluster(programs, example, folder):
         def describe():
             return f"\n{cluster.freshet('describe', 'ranks')}"
 
-        cluster.freshet("submit", str(example), "--id", "ranks", *settings(), "--set", "trainer.steps=200")
+        cluster.freshet("submit", str(example), "--id", "ranks", *settings(), "--set", "trainer.steps=200",
+                        "--set", f"trainer.sharding={sharding}")
         await_true("two steps", lambda: job().get("step", 0) >= 2, TIMEOUT_S, describe)
         ranks = ranks_of(cluster.process(role="trainer")["process"]["pid"])
         if len(ranks) != 1:
             sys.exit(f"processes of the further ranks: {ranks}")
         await_true("both ranks", lambda: [rank["last_collective"] for rank in job().get("ranks", ())].count(
-            "all-reduce of gradients") == 2, TIMEOUT_S, describe)
+            collective) == 2, TIMEOUT_S, describe)
         os.kill(ranks[0], signal.SIGKILL)
         await_true("the notice", lambda: "rank 1 was ended by signal 9" in describe(), TIMEOUT_S, describe)
         await_true("the end", lambda: job()["state"] in ("SUCCEEDED", "FAILED"), TIMEOUT_S, describe)
@@ -117,6 +133,10 @@ def check_cluster(programs, example, folder):
         print(cluster.freshet("ledger", "verify", "ranks"))
     finally:
         cluster.down()
+
+
+def check_cluster_that_loses_state(programs, example, folder):
+    check_cluster(programs, example, folder, "full", "all-gather of weights or state")
 
 
 class RankedCluster(Processes):
@@ -171,7 +191,8 @@ def settings():
 def main():
     programs = pathlib.Path(sys.argv[1]).resolve()
     example = pathlib.Path(sys.argv[2]).resolve() / "examples" / "arithmetic.yaml"
-    for check in (check_lost_ranks, check_resume, check_cluster, check_joined_rank):
+    for check in (check_lost_ranks, check_lost_state, check_resume, check_cluster, check_cluster_that_loses_state,
+                  check_joined_rank):
         with tempfile.TemporaryDirectory() as folder:
             check(programs, example, pathlib.Path(folder))
     return 0

@@ -59,6 +59,35 @@ TEST(JobPlan, AReferencePolicyIsOneMoreCopyOfTheWeights) {
   EXPECT_EQ(Bytes(plan.trainer, "reference weights"), Bytes(plan.trainer, "optimizer state") / 4);
 }
 
+TEST(JobPlan, RanksDivideWhatTheJobSays) {
+  TinyJob job = Bf16Job();
+  job["model"] =
+      "{init: random, dtype: bf16, config: {model_type: llama, hidden_size: 64, "
+      "num_hidden_layers: 16, num_attention_heads: 4, intermediate_size: 256, "
+      "max_position_embeddings: 8, tie_word_embeddings: true}}";
+  const auto plan = [&](const char* sharding) {
+    job["trainer"] = StrCat("{steps: 2, threads: 1, ranks: 4, sharding: ", sharding, "}");
+    return Plan(job);
+  };
+  const JobPlan none = plan("none");
+  const int64_t numbers = Bytes(none.trainer, "optimizer state") / 8;
+  const JobPlan optimizer = plan("optimizer");
+  EXPECT_EQ(Bytes(optimizer.trainer, "weights"), numbers * 2);
+  EXPECT_EQ(Bytes(optimizer.trainer, "gradients"), numbers * 4);
+  EXPECT_NEAR(static_cast<double>(Bytes(optimizer.trainer, "optimizer state")),
+              static_cast<double>(numbers) * 18 / 4, 100);
+  const JobPlan full = plan("full");
+  EXPECT_EQ(Bytes(full.trainer, "weights"), 0);
+  EXPECT_EQ(Bytes(full.trainer, "whole state to save"), numbers * 12) << "rank 0";
+  EXPECT_EQ(full.trainer.checkpoint_copy_bytes, 0);
+  const auto state_of_others = [](const JobPlan& of) {
+    return Bytes(of.trainer, "other ranks") -
+           3 * (Bytes(of.trainer, "program") + Bytes(of.trainer, "logits"));
+  };
+  EXPECT_LT(state_of_others(optimizer), state_of_others(none) * 6 / 10);
+  EXPECT_LT(state_of_others(full), state_of_others(optimizer) * 7 / 10);
+}
+
 TEST(JobPlan, ActivationCheckpointingKeepsOneNumberPerLayerAndTokenOfTheResidualStream) {
   TinyJob job = Bf16Job();
   const int64_t all = Bytes(Plan(job).trainer, "activations");

@@ -8,12 +8,16 @@
 #include "model/head_chunk.h"
 #include "model/parameter_layout.h"
 #include "trainer/learner/microbatch_sizes.h"
+#include "trainer/learner/shard_layout.h"
 
 namespace freshet {
 namespace {
 
 constexpr int64_t kFloat = 4;
+// Of rank 0 only.
 constexpr const char* kPublishedVersions = "published versions";
+constexpr const char* kGatheredWeights = "gathered weights";
+constexpr const char* kGatheredState = "whole state to save";
 
 // Sizes of a row of a layer's tensors, in numbers.
 struct Widths {
@@ -81,30 +85,95 @@ int64_t PublishedBytes(const PolicyLearnerOptions& options) {
   return MakeParameterLayout(options.model).num_elements * (options.bf16 ? 2 : kFloat);
 }
 
-MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& batch) {
-  const ModelConfig& model = options.model;
-  const int64_t elements = MakeParameterLayout(model).num_elements;
+namespace {
+
+using Place = MemoryItem::Place;
+
+// Where all of the state is one rank's.
+MemoryPlan PlanWholeState(const PolicyLearnerOptions& options, int64_t elements, int threads) {
   const int64_t copy = elements * kFloat;
   const int64_t rounded = options.bf16 ? elements * 2 : 0;
-  const bool on_gpu = absl::StartsWith(options.device, "cuda");
-  const int threads = on_gpu ? 1 : MicrobatchThreads(options.threads, elements);
-  const int64_t published = PublishedBytes(options);
-  using Place = MemoryItem::Place;
   MemoryPlan plan = {{"weights", copy + rounded, Place::kDivided},
                      {"gradients", copy * threads, Place::kDivided},
                      {"optimizer state", 2 * copy, Place::kDivided}};
   if (options.loss.NeedsReference()) {
-    plan.push_back({"reference weights", published, Place::kDivided});
+    plan.push_back({"reference weights", PublishedBytes(options), Place::kDivided});
   }
-  plan.push_back({"activations",
-                  ProductOfSizes({TokensAtOnce(options, batch),
-                                  ActivationBytesPerToken(model, options.bf16,
-                                                          options.activation_checkpointing)}),
+  return plan;
+}
+
+// Sharding::kOptimizer: the part has masters, moments, gradients, and rounded weights.
+MemoryPlan PlanDividedOptimizer(const PolicyLearnerOptions& options, int64_t elements, int threads,
+                                int64_t ranks) {
+  const int64_t part = (elements + ranks - 1) / ranks;
+  MemoryPlan plan = {{"weights", PublishedBytes(options)},
+                     {"gradients", elements * kFloat * threads},
+                     {"optimizer state", part * (4 * kFloat + (options.bf16 ? 2 : 0))}};
+  if (options.loss.NeedsReference()) {
+    plan.push_back({"reference weights", PublishedBytes(options)});
+  }
+  return plan;
+}
+
+// Sharding::kFull.
+MemoryPlan PlanDividedWeights(const PolicyLearnerOptions& options, const ShardLayout& layout,
+                              int64_t elements, int64_t ranks) {
+  int64_t largest = 0;
+  for (const ShardLayout::Block& block : layout.blocks()) largest = std::max(largest, block.size);
+  const int threads = MicrobatchThreads(options.threads, largest);
+  const int64_t part = (elements + ranks - 1) / ranks;
+  const int64_t number = options.bf16 ? 2 : kFloat;
+  MemoryPlan plan = {{"optimizer state", part * (4 * kFloat + (options.bf16 ? 2 : 0))},
+                     // One is computed with, two are gathered.
+                     {"layers being computed", 3 * largest * number},
+                     // Those of a microbatch on each thread, their sum, and one that is added up.
+                     {"gradients of layers", largest * kFloat * (threads + 2)}};
+  if (options.loss.NeedsReference()) plan.push_back({"reference weights", part * number});
+  return plan;
+}
+
+// Without checkpointing a microbatch's activations are kept, with sharding of weights the inputs of
+// all layers, of all microbatches.
+int64_t ActivationBytes(const PolicyLearnerOptions& options, const BatchShape& batch,
+                        bool divides_weights) {
+  const ModelConfig& model = options.model;
+  const bool checkpointing = options.activation_checkpointing || divides_weights;
+  const int64_t at_once = TokensAtOnce(options, batch);
+  const int64_t bytes =
+      ProductOfSizes({at_once, ActivationBytesPerToken(model, options.bf16, checkpointing)});
+  if (!divides_weights) return bytes;
+  const int64_t tree = SumOfSizes(batch.prefix, ProductOfSizes({batch.suffixes, batch.suffix - 1}));
+  const int64_t rest = std::max<int64_t>(ProductOfSizes({batch.trees, tree}) - at_once, 0);
+  return SumOfSizes(
+      bytes, ProductOfSizes({rest, model.num_hidden_layers + 1, kFloat * model.hidden_size}));
+}
+
+}  // namespace
+
+MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& batch,
+                       int64_t ranks) {
+  const ModelConfig& model = options.model;
+  const ParameterLayout layout = MakeParameterLayout(model);
+  const int64_t elements = layout.num_elements;
+  const bool on_gpu = absl::StartsWith(options.device, "cuda");
+  const int threads = on_gpu ? 1 : MicrobatchThreads(options.threads, elements);
+  const int64_t published = PublishedBytes(options);
+  const Sharding sharding = ranks > 1 ? options.sharding : Sharding::kNone;
+  MemoryPlan plan = sharding == Sharding::kNone ? PlanWholeState(options, elements, threads)
+                    : sharding == Sharding::kOptimizer
+                        ? PlanDividedOptimizer(options, elements, threads, ranks)
+                        : PlanDividedWeights(options, ShardLayout(layout, static_cast<int>(ranks)),
+                                             elements, ranks);
+  plan.push_back({"activations", ActivationBytes(options, batch, sharding == Sharding::kFull),
                   Place::kDevice, /*is_upper_bound=*/true});
   // Also the gradients of embedding and head before they are added.
   const int64_t head = kFloat * model.vocab_size * model.hidden_size;
   plan.push_back({"logits", threads * HeadChunkBytes(/*on_cpu=*/!on_gpu) + 2 * head});
   plan.push_back({kPublishedVersions, 2 * published, Place::kHost});
+  if (sharding == Sharding::kFull) plan.push_back({kGatheredWeights, published, Place::kHost});
+  if (sharding != Sharding::kNone) {
+    plan.push_back({kGatheredState, SnapshotBytes(options), Place::kHost});
+  }
   if (on_gpu) {
     plan.push_back({"weights in host memory", published, Place::kHost});
     plan.push_back({"checkpoint copy", SnapshotBytes(options), Place::kHost});
@@ -115,7 +184,10 @@ MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& ba
 void AddRanks(int64_t ranks, MemoryPlan& plan) {
   if (ranks <= 1) return;
   MemoryPlan rank = plan;
-  std::erase_if(rank, [](const MemoryItem& item) { return item.name == kPublishedVersions; });
+  std::erase_if(rank, [](const MemoryItem& item) {
+    return item.name == kPublishedVersions || item.name == kGatheredWeights ||
+           item.name == kGatheredState;
+  });
   for (const bool is_upper_bound : {false, true}) {
     MemoryPlan part = rank;
     std::erase_if(part,

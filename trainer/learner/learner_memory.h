@@ -28,12 +28,13 @@ int64_t TokensAtOnce(const PolicyLearnerOptions& options, const BatchShape& batc
 // The size of a version of the weights as it is published.
 int64_t PublishedBytes(const PolicyLearnerOptions& options);
 
-// What a PolicyLearner needs to train on a `batch`, and the copies of the staged and the committed
-// version (weights/weight_publisher.h). Pure.
-MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& batch);
+// What the PolicyLearner of rank 0 of `ranks` needs to train on a `batch`, which is its share, and
+// the copies of the staged and the committed version (weights/weight_publisher.h). Pure.
+MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& batch,
+                       int64_t ranks = 1);
 
-// Adds to the plan of rank 0's process those of the other ranks, which need the same without
-// published versions.
+// Adds to the plan of rank 0's process those of the other ranks, which need the same without what
+// only rank 0 holds.
 void AddRanks(int64_t ranks, MemoryPlan& plan);
 
 // The size of a snapshot of the learner's state.

@@ -140,8 +140,7 @@ absl::StatusOr<PolicyLearner::State::RunLoss> PolicyLearner::State::ComputeRun(
   at::Tensor ref_logprobs;
   if (NeedsReference()) {
     const at::NoGradGuard no_grad;
-    ref_logprobs = Forward(ReferenceWeights(), run.batch, temperature(), Entropy::kNone)
-                      .logprobs_M;
+    ref_logprobs = Forward(ReferenceWeights(), run.batch, temperature(), Entropy::kNone).logprobs_M;
   }
   const TargetLogprobs out = Forward(PolicyWeights(), run.batch, temperature(), LossEntropy());
   return LossOf(run, share, out, ref_logprobs);

@@ -77,7 +77,8 @@ struct TrainingContext {
 std::string CheckpointRoot(const std::string& state_dir, const std::string& job);
 
 // Trains one job: from its newest intact checkpoint that belongs to the store's history, redoing
-// what was committed after it, or from the beginning. Writes metrics rows and samples to the job's
+// what was committed after it, or from the beginning. It does so again if a part of the learner's
+// state is lost with a rank, within StateReloads. Writes metrics rows and samples to the job's
 // event streams. While the datastore is unreachable they wait (EventOutbox), and are sent with the
 // next step, at a stall, and at the end.
 class TrainingWork final : public runtime::JobWork, private TrainerObserver {
@@ -107,6 +108,10 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   void OnRest() override;
 
   absl::Status Train(std::stop_token stop);
+  // Trains, and goes on from the newest checkpoint whenever a part of the state is lost.
+  absl::Status TrainAndReload(std::stop_token stop);
+  void NoteStateLost(const absl::Status& status, int64_t reload);
+  int64_t CommittedVersion() const;
   absl::Status TrainFromNewest(std::stop_token stop);
   // Trains from `checkpoint`, or from the beginning if null. `passed_over`: newer ones that the
   // store rejects or that cannot be loaded. `damaged`: those that FindAllCheckpoints reported. Both

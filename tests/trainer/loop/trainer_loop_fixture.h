@@ -46,6 +46,10 @@ class FakeLearner final : public Learner {
                                             const std::vector<TrainGroup>& groups) override {
     journal_.Add(StrCat("train ", step));
     if (fails_at == step) return FailedPrecondition("loss of step ", step, " is not finite");
+    if (loses_state_at == step) {
+      state_lost_ = true;
+      return absl::UnavailableError("rank 1 was ended by signal 9");
+    }
     if (on_train) on_train(step);
     arena_ = StrCat("weights of step ", step);
     TrainStepResult result;
@@ -62,11 +66,13 @@ class FakeLearner final : public Learner {
     state->optimizer.push_back(std::move(tensor));
     return std::shared_ptr<const LearnerState>(std::move(state));
   }
-  std::optional<int64_t> fails_at;
+  bool StateLost() const override { return state_lost_; }
+  std::optional<int64_t> fails_at, loses_state_at;
   std::function<void(int64_t)> on_train;
 
  private:
   Journal& journal_;
+  bool state_lost_ = false;
   std::string arena_ = "weights of step 0";
 };
 
