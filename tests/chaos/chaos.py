@@ -67,7 +67,7 @@ prompts_per_step: 8
 staleness: {max: 0}
 loss: {preset: grpo}
 filter: {zero_variance: false}
-trainer: {steps: STEPS, ranks: RANKS}
+trainer: {steps: STEPS, ranks: RANKS, sharding: SHARDING}
 optimizer: {learning_rate: 1.0e-3}
 weight_sync: {timeout_ms: 1000, transport: TRANSPORT}
 checkpoint: {every_steps: 4, keep_last: 2}
@@ -111,13 +111,14 @@ class Scenario:
                         environments=ENVIRONMENTS if episodes else ())
 
     @staticmethod
-    def full(binaries, episodes=False, transport="auto", ranks=1):
+    def full(binaries, episodes=False, transport="auto", ranks=1, sharding="none"):
         """The real engine and model. At staleness 0 the weights depend only on the seed and the ranks of each step,
         so they must equal those of an undisturbed `freshet local` bit for bit."""
         steps = 16 if ranks == 1 else 48  # so that most faults come during the job
         facts = {"eta": 0, "policy": "wait", "groups_per_step": 8, "group_size": 4, "steps": steps}
         profile = Profile(binaries, rollout="freshet-recorded-rollout", trainer="freshet-recorded-trainer")
         job = FULL_JOB.replace("TRANSPORT", transport).replace("STEPS", str(steps)).replace("RANKS", str(ranks))
+        job = job.replace("SHARDING", sharding)
         job += FULL_EPISODES if episodes else FULL_COPY
         with tempfile.TemporaryDirectory(prefix="freshet-chaos-local-") as folder:
             with open(os.path.join(folder, "job.yaml"), "w") as file:
@@ -208,11 +209,12 @@ def run(name, scenario, faults, keep=False, seconds=None):
 
 
 def variant(seed, full):
-    """Returns (whether the seed uses an environment, its weight transport) and with `full` the number of ranks. On one
-    host, "auto" is shared memory."""
+    """Returns (whether the seed uses an environment, its weight transport) and with `full` the number of ranks and what
+    they divide. On one host, "auto" is shared memory."""
     if not full:
         return seed % 4 == 0, "grpc_relay" if seed % 3 == 0 else "auto"
-    return seed % 2 == 0, ("grpc_relay", "auto", "gloo")[seed % 3], (3, 2, 1, 1)[seed % 4]
+    return seed % 2 == 0, ("grpc_relay", "auto", "gloo")[seed % 3], (3, 2, 1, 1)[seed % 4], \
+        ("none", "optimizer", "full")[seed // 4 % 3]
 
 
 def play(seed, scenario, keep):

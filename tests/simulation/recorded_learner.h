@@ -27,6 +27,7 @@ class RecordedLearner final : public Learner {
     return learner_->Snapshot();
   }
   std::vector<RankState> Ranks() const override { return learner_->Ranks(); }
+  bool StateLost() const override { return learner_->StateLost(); }
   std::string WaitsFor() const override { return learner_->WaitsFor(); }
 
  private:
