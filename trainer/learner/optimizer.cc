@@ -36,13 +36,23 @@ absl::Status CheckOptions(const AdamWOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status CheckMoment(std::string_view moment, const at::Tensor& value, const at::Tensor& like) {
-  if (!value.defined() || value.scalar_type() != at::kFloat || value.sizes() != like.sizes()) {
-    return InvalidArgument("optimizer state ", moment, " must be fp32 with ", like.numel(),
-                           " elements");
+absl::Status CheckMoment(std::string_view moment, const at::Tensor& value, int64_t size) {
+  if (!value.defined() || value.scalar_type() != at::kFloat || value.dim() != 1 ||
+      value.numel() != size) {
+    return InvalidArgument("optimizer state ", moment, " must be fp32 with ", size, " elements");
   }
   if (!at::isfinite(value).all().item<bool>()) {
     return InvalidArgument("optimizer state ", moment, " is not finite");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckState(const AdamWState& state, int64_t size) {
+  if (state.step < 0) return InvalidArgument("optimizer state step ", state.step, " is negative");
+  FRESHET_RETURN_IF_ERROR(CheckMoment("exp_avg", state.exp_avg, size));
+  FRESHET_RETURN_IF_ERROR(CheckMoment("exp_avg_sq", state.exp_avg_sq, size));
+  if ((state.exp_avg_sq < 0).any().item<bool>()) {
+    return InvalidArgument("optimizer state exp_avg_sq is negative");
   }
   return absl::OkStatus();
 }
@@ -58,17 +68,25 @@ absl::Status NotFinite(const ParameterRange& range, int64_t steps) {
 }
 
 absl::StatusOr<AdamW> AdamW::Create(std::vector<ParameterRange> ranges, int64_t arena_size,
-                                    const AdamWOptions& options, at::Device device) {
+                                    const AdamWOptions& options, at::Device device,
+                                    AdamWState state) {
   FRESHET_RETURN_IF_ERROR(CheckOptions(options));
-  return AdamW(std::move(ranges), arena_size, options, device);
+  if (state.exp_avg.defined()) {
+    FRESHET_RETURN_IF_ERROR(CheckState(state, arena_size));
+  } else {
+    state.exp_avg = at::zeros({arena_size}, at::TensorOptions(device).dtype(at::kFloat));
+    state.exp_avg_sq = at::zeros_like(state.exp_avg);
+  }
+  return AdamW(std::move(ranges), arena_size, options, std::move(state));
 }
 
 AdamW::AdamW(std::vector<ParameterRange> ranges, int64_t arena_size, const AdamWOptions& options,
-             at::Device device)
+             AdamWState state)
     : ranges_(std::move(ranges)),
       options_(options),
-      exp_avg_(at::zeros({arena_size}, at::TensorOptions(device).dtype(at::kFloat))),
-      exp_avg_sq_(at::zeros_like(exp_avg_)) {
+      exp_avg_(std::move(state.exp_avg)),
+      exp_avg_sq_(std::move(state.exp_avg_sq)),
+      step_(state.step) {
   int64_t end = 0;
   for (const ParameterRange& range : ranges_) {
     FRESHET_CHECK(range.begin >= end && range.begin + range.size <= arena_size);
@@ -158,12 +176,7 @@ absl::StatusOr<StepReport> AdamW::Step(double learning_rate, const at::Tensor& g
 }
 
 absl::Status AdamW::SetState(const AdamWState& state) {
-  if (state.step < 0) return InvalidArgument("optimizer state step ", state.step, " is negative");
-  FRESHET_RETURN_IF_ERROR(CheckMoment("exp_avg", state.exp_avg, exp_avg_));
-  FRESHET_RETURN_IF_ERROR(CheckMoment("exp_avg_sq", state.exp_avg_sq, exp_avg_sq_));
-  if ((state.exp_avg_sq < 0).any().item<bool>()) {
-    return InvalidArgument("optimizer state exp_avg_sq is negative");
-  }
+  FRESHET_RETURN_IF_ERROR(CheckState(state, exp_avg_.numel()));
   exp_avg_.copy_(state.exp_avg);
   exp_avg_sq_.copy_(state.exp_avg_sq);
   step_ = state.step;

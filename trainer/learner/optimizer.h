@@ -45,10 +45,12 @@ absl::Status NotFinite(const ParameterRange& range, int64_t steps);
 // the ranges are not changed. Results do not depend on the number of threads. Not thread-safe.
 class AdamW {
  public:
-  // Moments start at 0. `ranges` are disjoint and ascending; `arena_size` is that of all tensors,
-  // which are on `device`. Returns INVALID_ARGUMENT for an option outside its range.
+  // `ranges` are disjoint and ascending; `arena_size` is that of all tensors, which are on
+  // `device`. Continues from `state`, whose tensors it takes, or without them from moments of 0.
+  // Returns INVALID_ARGUMENT for an option outside its range, or as SetState.
   static absl::StatusOr<AdamW> Create(std::vector<ParameterRange> ranges, int64_t arena_size,
-                                      const AdamWOptions& options, at::Device device = at::kCPU);
+                                      const AdamWOptions& options, at::Device device = at::kCPU,
+                                      AdamWState state = {});
 
   // Global L2 norm of `gradients`, which is flat. Returns FAILED_PRECONDITION, naming the first
   // such parameter, if a gradient is not finite.
@@ -80,7 +82,7 @@ class AdamW {
 
  private:
   AdamW(std::vector<ParameterRange> ranges, int64_t arena_size, const AdamWOptions& options,
-        at::Device device);
+        AdamWState state);
   std::vector<double> Squares(const at::Tensor& gradients, ThreadPool& pool) const;
 
   std::vector<ParameterRange> ranges_;

@@ -40,12 +40,13 @@ absl::Status PolicyLearner::DivideState() {
     FRESHET_RETURN_IF_ERROR(Receive(BytesOf(whole)));
     return whole;
   };
-  const AdamWState moments = leads ? state_->optimizer->GetState() : AdamWState();
+  AdamWState moments = leads ? state_->optimizer->GetState() : AdamWState();
   const bool divides_weights = state_->options.sharding == Sharding::kFull;
   State::RankPart part;
   FRESHET_ASSIGN_OR_RETURN(part.masters, scatter(state_->masters, at::kFloat));
-  FRESHET_ASSIGN_OR_RETURN(part.exp_avg, scatter(moments.exp_avg, at::kFloat));
-  FRESHET_ASSIGN_OR_RETURN(part.exp_avg_sq, scatter(moments.exp_avg_sq, at::kFloat));
+  part.optimizer.step = facts.optimizer_steps;
+  FRESHET_ASSIGN_OR_RETURN(part.optimizer.exp_avg, scatter(moments.exp_avg, at::kFloat));
+  FRESHET_ASSIGN_OR_RETURN(part.optimizer.exp_avg_sq, scatter(moments.exp_avg_sq, at::kFloat));
   if (facts.has_reference != 0) {
     FRESHET_ASSIGN_OR_RETURN(part.reference, divides_weights
                                                  ? scatter(state_->reference, state_->type())
@@ -57,7 +58,8 @@ absl::Status PolicyLearner::DivideState() {
   }
   FRESHET_RETURN_IF_ERROR(state_->ranks->Barrier(kShareTimeout));
   state_->AwaitLoans();
-  return state_->HoldPart(std::move(divided), rank, facts.optimizer_steps, part, std::move(whole));
+  moments = {};
+  return state_->HoldPart(std::move(divided), rank, std::move(part), std::move(whole));
 }
 
 absl::Status PolicyLearner::State::GatherParts(const at::Tensor& part,

@@ -1,5 +1,7 @@
 #include "trainer/learner/policy_learner_state.h"
 
+#include <utility>
+
 #include "base/status_macros.h"
 
 namespace freshet {
@@ -10,16 +12,16 @@ std::vector<ParameterRange> PolicyLearner::State::ParameterRanges() const {
   return ranges;
 }
 
-absl::Status PolicyLearner::State::ResetOptimizer(int rank) {
+absl::Status PolicyLearner::State::ResetOptimizer(int rank, AdamWState from) {
   std::vector<ParameterRange> own;
   for (ShardLayout::Piece& piece : shards.Divide(ParameterRanges(), /*fine=*/device.is_cpu())) {
     if (piece.rank == rank) own.push_back(std::move(piece.range));
   }
   const PolicyLearnerOptions& o = options;
   FRESHET_ASSIGN_OR_RETURN(
-      AdamW made,
-      AdamW::Create(std::move(own), shards.StateSize(rank),
-                    {o.beta1, o.beta2, o.epsilon, o.weight_decay, o.grad_clip_norm}, device));
+      AdamW made, AdamW::Create(std::move(own), shards.StateSize(rank),
+                                {o.beta1, o.beta2, o.epsilon, o.weight_decay, o.grad_clip_norm},
+                                device, std::move(from)));
   optimizer.emplace(std::move(made));
   return absl::OkStatus();
 }
@@ -54,19 +56,19 @@ absl::Status PolicyLearner::State::HoldWhole() {
   return ResetOptimizer(/*rank=*/0);
 }
 
-absl::Status PolicyLearner::State::HoldPart(ShardLayout divided, int rank, int64_t optimizer_steps,
-                                            const RankPart& part, at::Tensor whole) {
+absl::Status PolicyLearner::State::HoldPart(ShardLayout divided, int rank, RankPart part,
+                                            at::Tensor whole) {
   const at::NoGradGuard no_grad;
+  optimizer.reset();  // its memory
   shards = std::move(divided);
-  masters = part.masters;
+  masters = std::move(part.masters);
   if (options.bf16) rounded = masters.to(at::kBFloat16);
   weights = std::move(whole);
-  reference = part.reference;
+  reference = std::move(part.reference);
   gradients = head_gradients = published = at::Tensor();
   part_gradients = at::zeros_like(masters);
   MakeLeaves();
-  FRESHET_RETURN_IF_ERROR(ResetOptimizer(rank));
-  return optimizer->SetState({optimizer_steps, part.exp_avg, part.exp_avg_sq});
+  return ResetOptimizer(rank, std::move(part.optimizer));
 }
 
 void PolicyLearner::State::ZeroGradients() {

@@ -65,15 +65,15 @@ struct PolicyLearner::State {
 
   // Allocates a whole state, of zeros.
   absl::Status HoldWhole();
-  // Moments of zero for the part of `rank`.
-  absl::Status ResetOptimizer(int rank);
-  // Takes this rank's part, of which all tensors but `reference` are set, instead of the whole
-  // state. `whole`: with Sharding::kOptimizer, the weights in the type of the computation.
+  // For the part of `rank`: `from`, or without tensors moments of 0.
+  absl::Status ResetOptimizer(int rank, AdamWState from = {});
+  // Takes this rank's part instead of the whole state. `reference` may be undefined. `whole`: with
+  // Sharding::kOptimizer, the weights in the type of the computation.
   struct RankPart {
-    at::Tensor masters, exp_avg, exp_avg_sq, reference;
+    at::Tensor masters, reference;
+    AdamWState optimizer;
   };
-  absl::Status HoldPart(ShardLayout divided, int rank, int64_t optimizer_steps,
-                        const RankPart& part, at::Tensor whole);
+  absl::Status HoldPart(ShardLayout divided, int rank, RankPart part, at::Tensor whole);
   // Gathers the parts of all ranks into `whole`, of the arena's size, which may be undefined. A
   // collective operation.
   absl::Status GatherParts(const at::Tensor& part, const at::Tensor& whole) const;
