@@ -37,11 +37,12 @@ absl::StatusOr<std::unique_ptr<PolicyLearner>> MakeRankLearner(const RankStart& 
   return PolicyLearner::Create(std::move(options), SystemClock::Get());
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> ConnectRank(const RankStart& start) {
+absl::StatusOr<std::unique_ptr<Communicator>> ConnectRank(const RankStart& start,
+                                                          const std::string& file) {
   GlooOptions options;
   options.rank = start.rank();
   options.size = start.ranks();
-  options.rendezvous_file = start.rendezvous_file();
+  options.rendezvous_file = file;
   return ConnectGloo(options);
 }
 
@@ -78,7 +79,7 @@ absl::Status RunJoinedRank(UniqueFd socket) {
   MessageSocket messages(std::move(socket));
   RankParts parts;
   parts.make_learner = MakeRankLearner;
-  parts.connect = [](const RankStart&) {
+  parts.connect = [](const RankStart&, const std::string&) {
     return InvalidArgument("a rank on another host cannot use a rendezvous file");
   };
   return RunRank(messages, parts);

@@ -234,6 +234,7 @@ absl::StatusOr<FoundCheckpoint> OpenCheckpoint(const std::string& path) {
 
 absl::StatusOr<std::string> FillCheckpoint(const std::string& path, CheckpointContents contents,
                                            FaultPoints& faults) {
+  if (contents.learner->wait) FRESHET_RETURN_IF_ERROR(contents.learner->wait());
   FRESHET_RETURN_IF_ERROR(WriteFiles(path, contents));
   contents.learner = nullptr;
   faults.Reach("checkpoint_write");

@@ -2,12 +2,14 @@
 #define FRESHET_TRAINER_CHECKPOINT_CHECKPOINT_CONTENTS_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "datastore/trajectory_store.h"
 #include "model/dtype.h"
 
@@ -31,6 +33,9 @@ struct LearnerState {
   std::vector<StateTensor> optimizer;  // moments, "exp_avg.NAME" and "exp_avg_sq.NAME"
   int64_t optimizer_steps = 0;
   std::shared_ptr<const void> loan;  // released when the learner may change lent memory again
+  // Not empty: call it, on any thread, before the tensors' bytes are read. Its errors are those of
+  // a group of ranks.
+  std::function<absl::Status()> wait;
 };
 
 // The job's part: the state of the run when this version was committed.

@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "model/tensor_convert.h"
 #include "trainer/learner/microbatches.h"
+#include "trainer/learner/step_plan.h"
 #include "weights/transfer_time.h"
 
 namespace freshet {
@@ -42,6 +44,23 @@ absl::StatusOr<at::Tensor> GatherBlock(Communicator& ranks, const ShardLayout& l
   FRESHET_RETURN_IF_ERROR(
       ranks.AllGather(BytesOf(own), BytesOf(all), patience + TimeFor(ranks, all)));
   return all;
+}
+
+absl::Status GatherBlocks(Communicator& ranks, const ShardLayout& layout, const at::Tensor& state,
+                          const at::Tensor& whole) try {
+  const at::NoGradGuard no_grad;
+  const std::vector<ShardLayout::Block>& blocks = layout.blocks();
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    FRESHET_ASSIGN_OR_RETURN(const at::Tensor block,
+                             GatherBlock(ranks, layout, b, state, kShareTimeout));
+    if (!whole.defined()) continue;
+    whole.narrow(0, blocks[b].begin, blocks[b].size).copy_(block.narrow(0, 0, blocks[b].size));
+  }
+  return absl::OkStatus();
+} catch (const std::exception& error) {
+  const absl::Status status = TorchError(error);
+  ranks.Abort(Message(status));  // the others would wait
+  return status;
 }
 
 absl::Status ReduceBlock(Communicator& ranks, const ShardLayout& layout, size_t block,
@@ -84,7 +103,7 @@ void BlockExchange::Run() {
       status = operation();
     } catch (const std::exception& error) {
       status = TorchError(error);
-      ranks_.Abort(std::string(status.message()));  // the others would wait
+      ranks_.Abort(Message(status));  // the others would wait
     }
     const MutexLock lock(mu_);
     busy_ = false;

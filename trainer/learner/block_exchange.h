@@ -26,6 +26,10 @@ at::Tensor PaddedPart(const ShardLayout& layout, int rank, size_t block, const a
 absl::StatusOr<at::Tensor> GatherBlock(Communicator& ranks, const ShardLayout& layout, size_t block,
                                        const at::Tensor& state, absl::Duration patience);
 
+// All blocks, one after the other; fills `whole`, of the arena's size, if it is defined.
+absl::Status GatherBlocks(Communicator& ranks, const ShardLayout& layout, const at::Tensor& state,
+                          const at::Tensor& whole);
+
 // Adds up `sums`, fp32 and a block as GatherBlock returns it, over all ranks. This rank's part of
 // the sum becomes its part of `state`.
 absl::Status ReduceBlock(Communicator& ranks, const ShardLayout& layout, size_t block,

@@ -253,7 +253,17 @@ absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() co
     const std::array<at::Tensor*, 3> tensors = {&masters, &optimizer.exp_avg,
                                                 &optimizer.exp_avg_sq};
     bool copies = false;
-    if (!state_->divided() && state_->device.is_cpu()) {
+    if (state_->divided()) {
+      FRESHET_ASSIGN_OR_RETURN(const auto gathered, state_->GatherSnapshot());
+      for (size_t i = 0; i < tensors.size(); ++i) *tensors[i] = gathered->wholes[i];
+      snapshot->loan = gathered;
+      snapshot->wait = [gathered] {
+        while (!gathered->done.WaitFor(kLoanWarning)) {
+          FRESHET_LOG(Warning) << "event=waiting reason=" << LogQuoted("ranks to send their state");
+        }
+        return gathered->status;
+      };
+    } else if (state_->device.is_cpu()) {
       const SnapshotDecision decision = DecideSnapshot(state_->options, state_->tokens_at_once);
       copies = decision.copies;
       if (!copies) {
@@ -261,15 +271,7 @@ absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() co
         snapshot->loan = state_->Lend();
       }
     } else {
-      for (at::Tensor* tensor : tensors) {
-        const at::Tensor held = *tensor;
-        if (!state_->divided()) {
-          *tensor = held.to(at::kCPU);
-          continue;
-        }
-        *tensor = at::empty({state_->layout.num_elements}, at::kFloat);
-        FRESHET_RETURN_IF_ERROR(state_->GatherParts(held, *tensor));
-      }
+      for (at::Tensor* tensor : tensors) *tensor = tensor->to(at::kCPU);
       snapshot->loan = std::make_shared<const std::array<at::Tensor, 3>>(
           std::array{masters, optimizer.exp_avg, optimizer.exp_avg_sq});
     }

@@ -68,6 +68,14 @@ enum class RankPhase {
   kUpdating,
 };
 
+// The ranks that a learner trains with.
+struct RankUse {
+  Communicator* ranks = nullptr;            // outlives its use; null: the learner is alone
+  Communicator* background = nullptr;       // a second one, for snapshots; null: none
+  std::function<void(RankPhase)> on_phase;  // called when this rank begins another part of its work
+  int number = 0;  // of this rank in messages, which may differ from its position in the group
+};
+
 // One row of supervised warm-up: loss on the answer only.
 struct SftExample {
   std::vector<int32_t> prompt;
@@ -119,21 +127,19 @@ class PolicyLearner final : public Learner {
   // Parts of TrainStep, for ranks that train together (data parallelism): each computes its share
   // of a minibatch. Their learners hold the same state or, with options().sharding, its parts. Then
   // Arena, if the weights are divided, and Snapshot are collective operations: rank 0 calls them,
-  // the others SendWeights and SendState without the reference.
+  // the others SendWeights and SendSnapshot.
   //
-  // `ranks` must outlive its use here; null: this learner is alone. `on_phase` is called when this
-  // rank begins another part of its work. `number`: of this rank in messages, which may differ
-  // from its position in the group.
-  void SetRanks(Communicator* ranks, std::function<void(RankPhase)> on_phase = nullptr,
-                int number = 0);
+  // Ends work in the background for former ranks.
+  void SetRanks(RankUse ranks);
   // Replaces weights, moments and reference by those of rank 0, which calls it too. With sharding
   // each of several ranks keeps its part, also rank 0 once all have theirs. Errors of Communicator.
   absl::Status SyncFromRankZero();
   // Whether this rank has a part of the state. It is lost with any of the ranks.
   bool divided() const;
   absl::Status SendWeights();
-  absl::Status SendState(bool with_reference);
-  // Makes rank 0's state whole again. The others call SendState with the reference.
+  absl::Status SendSnapshot();
+  absl::Status SendState();
+  // Makes rank 0's state whole again. The others call SendState.
   absl::Status HoldWholeState();
   // Sets `proximal_logprobs` of the columns by the current policy. A collective operation if the
   // weights are divided.

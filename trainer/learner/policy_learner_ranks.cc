@@ -25,11 +25,13 @@ struct PolicyLearner::RankOutcome {
   StepSums sums;
 };
 
-void PolicyLearner::SetRanks(Communicator* ranks, std::function<void(RankPhase)> on_phase,
-                             int number) {
-  state_->ranks = ranks;
-  state_->rank_number = number;
-  state_->on_phase = on_phase == nullptr ? [](RankPhase) {} : std::move(on_phase);
+void PolicyLearner::SetRanks(RankUse ranks) {
+  if (state_->background != nullptr) state_->background->Abort("the group ends");
+  state_->AwaitGathering();
+  state_->ranks = ranks.ranks;
+  state_->background = ranks.background;
+  state_->rank_number = ranks.number;
+  state_->on_phase = ranks.on_phase == nullptr ? [](RankPhase) {} : std::move(ranks.on_phase);
 }
 
 absl::Status PolicyLearner::SyncFromRankZero() {

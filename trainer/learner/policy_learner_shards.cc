@@ -64,17 +64,39 @@ absl::Status PolicyLearner::DivideState() {
 
 absl::Status PolicyLearner::State::GatherParts(const at::Tensor& part,
                                                const at::Tensor& whole) const {
-  const at::NoGradGuard no_grad;
   on_phase(RankPhase::kGathering);
-  const std::vector<ShardLayout::Block>& blocks = shards.blocks();
-  for (size_t b = 0; b < blocks.size(); ++b) {
-    FRESHET_ASSIGN_OR_RETURN(const at::Tensor block,
-                             GatherBlock(*ranks, shards, b, part, kShareTimeout));
-    if (!whole.defined()) continue;
-    whole.narrow(0, blocks[b].begin, blocks[b].size).copy_(block.narrow(0, 0, blocks[b].size));
-  }
+  FRESHET_RETURN_IF_ERROR(GatherBlocks(*ranks, shards, part, whole));
   on_phase(RankPhase::kIdle);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<PolicyLearner::State::Gathered>>
+PolicyLearner::State::GatherSnapshot() {
+  const at::NoGradGuard no_grad;
+  const AdamWState moments = optimizer->GetState();
+  auto gathered = std::make_shared<Gathered>();
+  gathered->parts = {masters, moments.exp_avg, moments.exp_avg_sq};
+  if (ranks->rank() == 0) {
+    for (at::Tensor& whole : gathered->wholes) whole = at::empty({layout.num_elements}, at::kFloat);
+  }
+  if (background == nullptr) {
+    for (size_t i = 0; i < gathered->parts.size(); ++i) {
+      FRESHET_RETURN_IF_ERROR(GatherParts(gathered->parts[i], gathered->wholes[i]));
+    }
+    gathered->done.Notify();
+    return gathered;
+  }
+  AwaitGathering();
+  for (at::Tensor& part : gathered->parts) part = part.clone();
+  gathering = std::thread([gathered, layout = shards, over = background, group = ranks] {
+    for (size_t i = 0; i < gathered->parts.size() && gathered->status.ok(); ++i) {
+      gathered->status = GatherBlocks(
+          *over, layout, std::exchange(gathered->parts[i], at::Tensor()), gathered->wholes[i]);
+    }
+    if (!gathered->status.ok()) group->Abort(Message(gathered->status));
+    gathered->done.Notify();
+  });
+  return gathered;
 }
 
 absl::Status PolicyLearner::SendWeights() try {
@@ -83,12 +105,19 @@ absl::Status PolicyLearner::SendWeights() try {
   return TorchError(error);
 }
 
-absl::Status PolicyLearner::SendState(bool with_reference) try {
+absl::Status PolicyLearner::SendSnapshot() try {
+  return state_->GatherSnapshot().status();
+} catch (const std::exception& error) {
+  return TorchError(error);
+}
+
+absl::Status PolicyLearner::SendState() try {
+  state_->AwaitGathering();
   const AdamWState moments = state_->optimizer->GetState();
   for (const at::Tensor& part : {state_->masters, moments.exp_avg, moments.exp_avg_sq}) {
     FRESHET_RETURN_IF_ERROR(state_->GatherParts(part, {}));
   }
-  const bool sends = with_reference && state_->divides_weights() && state_->reference.defined();
+  const bool sends = state_->divides_weights() && state_->reference.defined();
   return sends ? state_->GatherParts(state_->reference, {}) : absl::OkStatus();
 } catch (const std::exception& error) {
   return TorchError(error);
@@ -102,6 +131,7 @@ absl::Status PolicyLearner::HoldWholeState() try {
     FRESHET_RETURN_IF_ERROR(state_->GatherParts(part, whole));
     return whole;
   };
+  state_->AwaitGathering();
   AdamWState moments{parts.step, {}, {}};
   FRESHET_ASSIGN_OR_RETURN(const at::Tensor masters, gather(state_->masters));
   FRESHET_ASSIGN_OR_RETURN(moments.exp_avg, gather(parts.exp_avg));

@@ -2,7 +2,10 @@
 #define FRESHET_TRAINER_LEARNER_POLICY_LEARNER_STATE_H_
 
 #include <algorithm>
+#include <array>
+#include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -62,6 +65,8 @@ struct PolicyLearner::State {
         model(options.model, device),
         shards(layout, /*ranks=*/1),
         parameters(Parameters(layout)) {}
+  // SetRanks({}) has been called.
+  ~State() { AwaitGathering(); }
 
   // Allocates a whole state, of zeros.
   absl::Status HoldWhole();
@@ -110,7 +115,9 @@ struct PolicyLearner::State {
   // Of the largest batch so far; before the first one, what a microbatch may have.
   int64_t tokens_at_once = options.max_tokens_per_microbatch;
   bool has_trained = false;
-  Communicator* ranks = nullptr;  // null: alone
+  Communicator* ranks = nullptr;       // null: alone
+  Communicator* background = nullptr;  // null: none
+  std::thread gathering;               // a snapshot, over `background`
   int rank_number = 0;
   std::function<void(RankPhase)> on_phase = [](RankPhase) {};
 
@@ -190,6 +197,17 @@ struct PolicyLearner::State {
     const auto& ended = loans.emplace_back(std::make_shared<Notification>());
     return {ended.get(), [ended](const void*) { ended->Notify(); }};
   }
+  void AwaitGathering() {
+    if (gathering.joinable()) gathering.join();
+  }
+  // Masters and moments of all ranks, which are gathered into `wholes` on rank 0: in the background
+  // if that is possible.
+  struct Gathered {
+    std::array<at::Tensor, 3> parts, wholes;
+    Notification done;
+    absl::Status status;  // once done
+  };
+  absl::StatusOr<std::shared_ptr<Gathered>> GatherSnapshot();
   void AwaitLoans() {
     for (const auto& ended : loans) {
       while (!ended->WaitFor(kLoanWarning)) {

@@ -34,7 +34,7 @@ class RendezvousFolder {
   RendezvousFolder& operator=(const RendezvousFolder&) = delete;
 
   bool ok() const { return !path_.empty(); }
-  std::string file() const { return path_ + "/group"; }
+  std::string file(const char* name) const { return StrCat(path_, "/", name); }
 
  private:
   std::string path_;
@@ -68,7 +68,11 @@ absl::StatusOr<std::unique_ptr<RankGroup>> ChildRankStarter::Start(int ranks) {
   const auto folder = std::make_shared<const RendezvousFolder>();
   if (!folder->ok()) return Unavailable("cannot make a folder for temporary files; set TMPDIR");
   RankLinkOptions options = options_;
-  options.start.set_rendezvous_file(folder->file());
+  options.start.set_rendezvous_file(folder->file("group"));
+  const std::string& sharding = options.start.spec().trainer().sharding();
+  if (!sharding.empty() && sharding != "none") {
+    options.start.set_background_file(folder->file("background"));
+  }
   options.file_owner = folder;
   std::vector<RankLink> links;
   for (int rank = 1; rank < ranks; ++rank) {

@@ -35,7 +35,7 @@ DataParallelLearner::DataParallelLearner(std::shared_ptr<PolicyLearner> learner,
 DataParallelLearner::~DataParallelLearner() { Disband(); }
 
 void DataParallelLearner::Disband() {
-  learner_->SetRanks(nullptr);
+  learner_->SetRanks({});
   std::unique_ptr<RankGroup> group;
   const MutexLock lock(mu_);
   group_.swap(group);
@@ -80,7 +80,8 @@ absl::Status DataParallelLearner::Form(int ranks) {
     const MutexLock lock(mu_);
     group_ = std::move(group);
   }
-  learner_->SetRanks(&group_->communicator(), [this](RankPhase phase) { SetPhase(phase); });
+  learner_->SetRanks({&group_->communicator(), group_->background(),
+                      [this](RankPhase phase) { SetPhase(phase); }});
   FRESHET_RETURN_IF_ERROR(learner_->SyncFromRankZero());
   FRESHET_LOG(Info) << "event=ranks_formed ranks=" << group_->communicator().size()
                     << " wanted=" << ranks;
@@ -199,21 +200,20 @@ absl::StatusOr<std::string_view> DataParallelLearner::Arena() const {
 absl::StatusOr<std::shared_ptr<const LearnerState>> DataParallelLearner::Snapshot() const {
   if (StateLost()) return LossError();
   if (!learner_->divided()) return learner_->Snapshot();
-  FRESHET_RETURN_IF_ERROR(SendAll(RankWork::KIND_SEND_STATE));
+  FRESHET_RETURN_IF_ERROR(SendAll(RankWork::KIND_SEND_SNAPSHOT));
   absl::StatusOr<std::shared_ptr<const LearnerState>> snapshot = learner_->Snapshot();
   return StateLost() ? LossError() : std::move(snapshot);
 }
 
 absl::Status DataParallelLearner::Unite() {
-  FRESHET_RETURN_IF_ERROR(SendAll(RankWork::KIND_SEND_STATE, /*with_reference=*/true));
+  FRESHET_RETURN_IF_ERROR(SendAll(RankWork::KIND_SEND_STATE));
   const absl::Status united = learner_->HoldWholeState();
   return StateLost() ? LossError() : united;
 }
 
-absl::Status DataParallelLearner::SendAll(RankWork::Kind kind, bool with_reference) const {
+absl::Status DataParallelLearner::SendAll(RankWork::Kind kind) const {
   RankWork work;
   work.set_kind(kind);
-  work.set_with_reference(with_reference);
   {
     const MutexLock lock(mu_);
     work.set_step(step_);

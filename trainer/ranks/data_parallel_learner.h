@@ -60,7 +60,7 @@ class DataParallelLearner final : public Learner {
   void SetPhase(RankPhase phase);
   absl::Status Send(trainer::v1::RankWork::Kind kind, int64_t step,
                     const std::vector<RankShare>& shares, int64_t largest_share);
-  absl::Status SendAll(trainer::v1::RankWork::Kind kind, bool with_reference = false) const;
+  absl::Status SendAll(trainer::v1::RankWork::Kind kind) const;
   absl::Status LossError() const;
   // Makes a divided state whole, before other ranks join.
   absl::Status Unite();

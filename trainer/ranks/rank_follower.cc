@@ -5,6 +5,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "base/log.h"
@@ -103,24 +104,29 @@ class FollowerLinks final : public RelayLinks {
   Reports& reports_;
 };
 
-// The communicator in use, for the thread that notices that rank 0 is gone.
-class CurrentCommunicator {
+// The communicators in use, for the thread that notices that rank 0 is gone.
+class CurrentCommunicators {
  public:
-  void Set(Communicator* communicator) {
+  // Those that are not null.
+  void Set(std::vector<Communicator*> communicators) {
     const MutexLock lock(mu_);
-    communicator_ = communicator;
-    if (orphaned_ && communicator != nullptr) communicator->Abort(kOrphaned);
+    communicators_ = std::move(communicators);
+    if (orphaned_) AbortAll();
   }
   void Abort() {
     const MutexLock lock(mu_);
     orphaned_ = true;
-    if (communicator_ != nullptr) communicator_->Abort(kOrphaned);
+    AbortAll();
   }
 
  private:
-  static constexpr char kOrphaned[] = "rank 0 has left";
+  void AbortAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    for (Communicator* communicator : communicators_) {
+      if (communicator != nullptr) communicator->Abort("rank 0 has left");
+    }
+  }
   Mutex mu_;
-  Communicator* communicator_ ABSL_GUARDED_BY(mu_) = nullptr;
+  std::vector<Communicator*> communicators_ ABSL_GUARDED_BY(mu_);
   bool orphaned_ ABSL_GUARDED_BY(mu_) = false;
 };
 
@@ -136,8 +142,10 @@ absl::Status Do(const RankWork& work, PolicyLearner& learner, Communicator& comm
     }
     case RankWork::KIND_SEND_WEIGHTS:
       return learner.SendWeights();
+    case RankWork::KIND_SEND_SNAPSHOT:
+      return learner.SendSnapshot();
     case RankWork::KIND_SEND_STATE:
-      return learner.SendState(work.with_reference());
+      return learner.SendState();
     default:
       return DataLoss("work of kind ", static_cast<int>(work.kind()));
   }
@@ -145,7 +153,7 @@ absl::Status Do(const RankWork& work, PolicyLearner& learner, Communicator& comm
 
 // Sets `left` if it ends because the group has failed.
 absl::Status Work(MessageSocket& socket, const RankParts& parts, Reports& reports,
-                  CurrentCommunicator& current, bool& left) {
+                  CurrentCommunicators& current, bool& left) {
   reports.Set(RankReport::STATE_STARTING, 0);
   RankCommand command;
   FRESHET_RETURN_IF_ERROR(socket.Receive(command, kStartTimeout));
@@ -154,17 +162,23 @@ absl::Status Work(MessageSocket& socket, const RankParts& parts, Reports& report
   SetLogRole(StrCat("rank-", start.number()));
   FRESHET_ASSIGN_OR_RETURN(const auto learner, parts.make_learner(start));
   reports.Set(RankReport::STATE_JOINING, 0);
-  std::unique_ptr<Communicator> communicator;
+  std::unique_ptr<Communicator> communicator, background;
   if (start.rendezvous_file().empty()) {
     communicator = MakeRelayCommunicator(start.rank(), start.ranks(),
                                          std::make_shared<FollowerLinks>(socket, reports));
   } else {
-    FRESHET_ASSIGN_OR_RETURN(communicator, parts.connect(start));
+    FRESHET_ASSIGN_OR_RETURN(communicator, parts.connect(start, start.rendezvous_file()));
+    if (!start.background_file().empty()) {
+      FRESHET_ASSIGN_OR_RETURN(background, parts.connect(start, start.background_file()));
+    }
   }
-  current.Set(communicator.get());
-  const absl::Cleanup unset = [&current] { current.Set(nullptr); };
-  learner->SetRanks(
-      communicator.get(), [&](RankPhase phase) { reports.SetPhase(phase); }, start.number());
+  current.Set({communicator.get(), background.get()});
+  const absl::Cleanup unset = [&] {
+    current.Set({});
+    learner->SetRanks({});
+  };
+  learner->SetRanks({communicator.get(), background.get(),
+                     [&](RankPhase phase) { reports.SetPhase(phase); }, start.number()});
   const auto leave = [&](const absl::Status& status) {
     if (!communicator->error().ok()) left = true;
     return status;
@@ -191,7 +205,7 @@ absl::Status Work(MessageSocket& socket, const RankParts& parts, Reports& report
 }  // namespace
 
 absl::Status RunRank(MessageSocket& socket, const RankParts& parts) {
-  CurrentCommunicator current;
+  CurrentCommunicators current;
   Reports reports(socket, [&current, on_orphaned = parts.on_orphaned] {
     current.Abort();
     on_orphaned();

@@ -17,8 +17,9 @@ namespace freshet {
 struct RankParts {
   std::function<absl::StatusOr<std::unique_ptr<PolicyLearner>>(const trainer::v1::RankStart&)>
       make_learner;  // without weights
-  // Over Gloo, if rank 0 names a rendezvous file.
-  std::function<absl::StatusOr<std::unique_ptr<Communicator>>(const trainer::v1::RankStart&)>
+  // Over Gloo with a rendezvous file, if rank 0 names one.
+  std::function<absl::StatusOr<std::unique_ptr<Communicator>>(const trainer::v1::RankStart&,
+                                                              const std::string& file)>
       connect;
   // Called when rank 0 is gone, on another thread; may end the process.
   std::function<void()> on_orphaned = [] {};

@@ -19,6 +19,8 @@ class RankGroup {
   virtual ~RankGroup() = default;
   // Aborted, with the reason, as soon as another rank is known to be dead or to hang.
   virtual Communicator& communicator() = 0;
+  // A second one of the same ranks, for work in the background. Null: none.
+  virtual Communicator* background() { return nullptr; }
   // Hands `work` to rank `rank` (1 ..). UNAVAILABLE or DEADLINE_EXCEEDED: the rank does not take
   // it; the group is of no use afterwards.
   virtual absl::Status Send(int rank, const trainer::v1::RankWork& work) = 0;

@@ -27,7 +27,7 @@ constexpr absl::Duration kConnectTimeout = absl::Seconds(30);
 constexpr size_t kMaxReportBytes = size_t{2} << 20;  // a chunk of a collective operation
 constexpr size_t kMaxTextBytes = 200;                // of a rank's texts
 
-// What is known of a group's ranks, from their listeners.
+// What is known of a group's ranks, from their listeners. A loss aborts the communicators.
 class RankStates {
  public:
   explicit RankStates(const std::vector<RankLink>& links) : reports_(links.size()) {
@@ -43,18 +43,21 @@ class RankStates {
     reports_[link].set_last_collective(ValidUtf8(report.last_collective(), kMaxTextBytes));
     changed_.NotifyAll();
   }
-  // Aborts the communicator.
   void Lose(size_t link, const std::string& reason) {
     const MutexLock lock(mu_);
     reports_[link].set_state(RankReport::STATE_FAILED);
     if (reason_.empty()) reason_ = reason;
-    if (communicator_ != nullptr) communicator_->Abort(reason_);
+    for (Communicator* communicator : communicators_) communicator->Abort(reason_);
     changed_.NotifyAll();
   }
-  void Attach(Communicator* communicator) {
+  void Attach(Communicator& communicator) {
     const MutexLock lock(mu_);
-    communicator_ = communicator;
-    if (communicator != nullptr && !reason_.empty()) communicator->Abort(reason_);
+    communicators_.push_back(&communicator);
+    if (!reason_.empty()) communicator.Abort(reason_);
+  }
+  void Detach() {
+    const MutexLock lock(mu_);
+    communicators_.clear();
   }
   std::vector<RankReport> reports() const {
     const MutexLock lock(mu_);
@@ -95,7 +98,7 @@ class RankStates {
   CondVar changed_;
   std::vector<RankReport> reports_ ABSL_GUARDED_BY(mu_);
   std::string reason_ ABSL_GUARDED_BY(mu_);  // of the first loss
-  Communicator* communicator_ ABSL_GUARDED_BY(mu_) = nullptr;
+  std::vector<Communicator*> communicators_ ABSL_GUARDED_BY(mu_);
 };
 
 // Chunks of collective operations that a rank has sent and rank 0 has not taken: at most
@@ -277,18 +280,25 @@ class LinkedRankGroup final : public RankGroup {
       gloo.file_owner = options.file_owner;
       gloo.connect_timeout = kConnectTimeout;
       FRESHET_ASSIGN_OR_RETURN(communicator_, ConnectGloo(gloo));
+      gloo.rendezvous_file = options.start.background_file();
+      if (!gloo.rendezvous_file.empty()) {
+        FRESHET_ASSIGN_OR_RETURN(background_, ConnectGloo(gloo));
+        states_.Attach(*background_);
+      }
     }
-    states_.Attach(communicator_.get());
+    states_.Attach(*communicator_);
     return absl::OkStatus();
   }
 
   ~LinkedRankGroup() override {
-    states_.Attach(nullptr);
+    states_.Detach();
     communicator_ = nullptr;
+    background_ = nullptr;
     for (const std::unique_ptr<LinkedRank>& rank : ranks_) rank->Stop();
   }
 
   Communicator& communicator() override { return *communicator_; }
+  Communicator* background() override { return background_.get(); }
   absl::Status Send(int rank, const trainer::v1::RankWork& work) override {
     RankCommand command;
     *command.mutable_work() = work;
@@ -303,7 +313,7 @@ class LinkedRankGroup final : public RankGroup {
  private:
   RankStates states_;
   LinkedRanks ranks_;
-  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<Communicator> communicator_, background_;
 };
 
 }  // namespace

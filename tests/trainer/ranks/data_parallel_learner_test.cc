@@ -207,7 +207,9 @@ TEST_F(DataParallelLearnerTest, AShareIsGivenUpWhenTheGroupHasFailed) {
   const auto learner = MakeLearner();
   const auto groups = OnPolicyGroups(*learner, 5);
   FailingCommunicator group(/*good=*/2);
-  learner->SetRanks(&group);
+  RankUse use;
+  use.ranks = &group;
+  learner->SetRanks(use);
   const auto result = learner->TrainStep(1, groups);
   EXPECT_TRUE(absl::IsUnavailable(result.status())) << result.status();
   EXPECT_EQ(group.asked(), 3) << "before each microbatch, and the third one is not computed";

@@ -30,6 +30,7 @@ struct LearnerResult {
 absl::StatusOr<LearnerResult> TryResultOf(const Learner& learner) {
   const auto snapshot = learner.Snapshot();
   if (!snapshot.ok()) return snapshot.status();
+  if ((*snapshot)->wait && !(*snapshot)->wait().ok()) return (*snapshot)->wait();
   const auto arena = learner.Arena();
   if (!arena.ok()) return arena.status();
   return LearnerResult{FloatsOf((*snapshot)->model, ""),
@@ -237,6 +238,39 @@ TEST_F(ShardedLearnerTest, ALostPartOfTheStateIsSaidAndACheckpointGoesOn) {
     }
     EXPECT_GT(losses, 10);
   }
+}
+
+// A snapshot is that of its step, though its parts are sent during the next one.
+TEST_F(ShardedLearnerTest, SnapshotsAreGatheredInTheBackground) {
+  for (const Sharding sharding : kDivided) {
+    const Ranked plain = MakeRanked(2, sharding);
+    const Ranked ranked = MakeRanked(2, sharding);
+    ranked.starter->snapshots_in_background = true;
+    std::vector<std::shared_ptr<const LearnerState>> snapshots;
+    std::vector<std::vector<float>> expected;
+    for (int64_t step = 1; step <= 3; ++step) {
+      TrainSteps(*plain.learner, step, step);
+      expected.push_back(ResultOf(*plain.learner).masters);
+      TrainSteps(*ranked.learner, step, step);
+      snapshots.push_back(*ranked.learner->Snapshot());
+      EXPECT_TRUE(snapshots.back()->wait);
+    }
+    for (size_t i = 0; i < snapshots.size(); ++i) {
+      EXPECT_TRUE(snapshots[i]->wait().ok());
+      EXPECT_EQ(FloatsOf(snapshots[i]->model, ""), expected[i]) << "step " << i + 1;
+    }
+  }
+}
+
+TEST_F(ShardedLearnerTest, ASnapshotWhoseRankDiesSaysSoAndTheStateIsLost) {
+  const Ranked ranked = MakeRanked(2, Sharding::kFull);
+  ranked.starter->snapshots_in_background = true;
+  TrainSteps(*ranked.learner, 1, 1);
+  ranked.starter->AbortSnapshots();
+  const auto snapshot = ranked.learner->Snapshot();
+  ASSERT_TRUE(snapshot.ok()) << snapshot.status();
+  EXPECT_FALSE((*snapshot)->wait().ok());
+  EXPECT_TRUE(ranked.learner->StateLost());
 }
 
 TEST_F(ShardedLearnerTest, AnErrorOfOneRankIsThatOfAllAndTheyGoOn) {

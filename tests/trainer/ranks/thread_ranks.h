@@ -89,6 +89,9 @@ class ThreadRanks final : public RankStarter {
     dies_at_ = operation;
     dying_groups_ = groups;
   }
+  bool snapshots_in_background = false;
+  // Ends the current group's second communicator.
+  void AbortSnapshots() { group_->second->Abort("a test"); }
   // Reduce-scatter of rank 1 whose result is infinite; -1: none.
   int overflows_at = -1;
   // Runs when a rank has got its state; `learner` is the rank's.
@@ -108,6 +111,7 @@ class ThreadRanks final : public RankStarter {
     const std::string file = directory_.File(StrCat("group-", started_));
     const int dies_at = dying_groups_-- > 0 ? dies_at_ : -1;
     auto group = std::make_unique<Group>(in_group_);
+    group_ = group.get();
     for (int rank = 1; rank < ranks; ++rank) {
       int ends[2];
       if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -118,9 +122,10 @@ class ThreadRanks final : public RankStarter {
         MessageSocket socket{UniqueFd(fd)};
         RankParts parts;
         parts.make_learner = [&](const trainer::v1::RankStart&) { return Make(rank); };
-        parts.connect = [&](const trainer::v1::RankStart& start)
-            -> absl::StatusOr<std::unique_ptr<Communicator>> {
-          auto connected = Connect(start.rank(), start.ranks(), start.rendezvous_file());
+        parts.connect =
+            [&](const trainer::v1::RankStart& start,
+                const std::string& path) -> absl::StatusOr<std::unique_ptr<Communicator>> {
+          auto connected = Connect(start.rank(), start.ranks(), path);
           if (!connected.ok()) return connected.status();
           return std::make_unique<DyingCommunicator>(
               *std::move(connected), rank == 1 ? dies_at : -1, rank == 1 ? overflows_at : -1);
@@ -132,12 +137,18 @@ class ThreadRanks final : public RankStarter {
       command.mutable_start()->set_number(rank + 5);
       command.mutable_start()->set_ranks(ranks);
       command.mutable_start()->set_rendezvous_file(file);
+      if (snapshots_in_background) command.mutable_start()->set_background_file(file + "-2");
       const absl::Status sent = group->sockets.back()->Send(command, kRankPatience);
       if (!sent.ok()) return sent;
     }
     auto connected = Connect(0, ranks, file);
     if (!connected.ok()) return connected.status();
     group->connected = *std::move(connected);
+    if (snapshots_in_background) {
+      auto second = Connect(0, ranks, file + "-2");
+      if (!second.ok()) return second.status();
+      group->second = *std::move(second);
+    }
     return group;
   }
 
@@ -147,9 +158,11 @@ class ThreadRanks final : public RankStarter {
     ~Group() override {
       in_group = 0;
       connected = nullptr;
+      second = nullptr;
       sockets.clear();
     }
     Communicator& communicator() override { return *connected; }
+    Communicator* background() override { return second.get(); }
     absl::Status Send(int rank, const trainer::v1::RankWork& work) override {
       trainer::v1::RankCommand command;
       *command.mutable_work() = work;
@@ -161,7 +174,7 @@ class ThreadRanks final : public RankStarter {
     int& in_group;
     std::vector<std::jthread> threads;
     std::vector<std::unique_ptr<MessageSocket>> sockets;
-    std::unique_ptr<Communicator> connected;
+    std::unique_ptr<Communicator> connected, second;
   };
 
   static absl::StatusOr<std::unique_ptr<Communicator>> Connect(int rank, int ranks,
@@ -180,6 +193,7 @@ class ThreadRanks final : public RankStarter {
     return learner;
   }
 
+  Group* group_ = nullptr;  // the last one
   TestDirectory directory_;
   FakeClock clock_;
   PolicyLearnerOptions options_;
