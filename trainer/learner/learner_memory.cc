@@ -172,6 +172,7 @@ MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& ba
   plan.push_back({kPublishedVersions, 2 * published, Place::kHost});
   if (sharding == Sharding::kFull) plan.push_back({kGatheredWeights, published, Place::kHost});
   if (sharding != Sharding::kNone) {
+    plan.push_back({"part to save", SnapshotBytes(options) / ranks, Place::kHost});
     plan.push_back({kGatheredState, SnapshotBytes(options), Place::kHost});
   }
   if (on_gpu) {
