@@ -281,13 +281,14 @@ std::string FormatCheckpoints(const freshet::job::v1::ListCheckpointsReply& repl
     const Json list = ProtoToJson(reply)["checkpoints"];
     return format == OutputFormat::kJson ? list.dump(2) + "\n" : JsonToYaml(list);
   }
-  TextTable table({"STEP", "LINEAGE", "SIZE", "SHA256", "PATH"});
+  TextTable table({"STEP", "LINEAGE", "ACCURACY", "SIZE", "SHA256", "PATH"});
   std::string names;
   for (const freshet::job::v1::CheckpointInfo& info : reply.checkpoints()) {
     names += StrCat(info.version(), "\n");
     const std::string sha = format == OutputFormat::kWide ? info.manifest_sha256()
                                                           : info.manifest_sha256().substr(0, 12);
     table.AddRow({StrCat(info.version()), StrCat(info.lineage()),
+                  info.has_accuracy() ? absl::StrFormat("%.3f", info.accuracy()) : "-",
                   HumanCount(static_cast<double>(info.size_bytes())) + "B", sha, info.path()});
   }
   return format == OutputFormat::kName ? names : table.Format();

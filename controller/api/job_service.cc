@@ -358,6 +358,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::ListCheckpoints(
           info->set_version(checkpoint.version());
           info->set_size_bytes(checkpoint.size_bytes());
           info->set_manifest_sha256(checkpoint.manifest_sha256());
+          if (checkpoint.has_accuracy()) info->set_accuracy(checkpoint.accuracy());
           info->set_path(checkpoint.path());
         }
         return listed;

@@ -186,8 +186,10 @@ TEST(JobText, CheckpointsAsATable) {
   info->set_manifest_sha256("0123456789abcdef");
   info->set_path("/state/step-40");
   EXPECT_EQ(FormatCheckpoints(reply, OutputFormat::kTable),
-            "STEP  LINEAGE  SIZE    SHA256        PATH\n"
-            "40    1        12.3MB  0123456789ab  /state/step-40\n");
+            "STEP  LINEAGE  ACCURACY  SIZE    SHA256        PATH\n"
+            "40    1        -         12.3MB  0123456789ab  /state/step-40\n");
+  reply.mutable_checkpoints(0)->set_accuracy(0.9386);
+  EXPECT_THAT(FormatCheckpoints(reply, OutputFormat::kTable), testing::HasSubstr("0.939"));
   EXPECT_EQ(FormatCheckpoints(reply, OutputFormat::kName), "40\n");
 }
 

@@ -12,6 +12,7 @@
 #include "services/runtime/status.h"
 #include "services/runtime/unary.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
+#include "trainer/checkpoint/checkpoint_score.h"
 #include "trainer/service/training_work.h"
 
 namespace freshet {
@@ -139,6 +140,7 @@ grpc::ServerUnaryReactor* GrpcTrainerService::ListCheckpoints(
           info.set_size_bytes(SizeOf(manifest));
           info.set_manifest_sha256(manifest.sha256);
           info.set_path(path);
+          if (const auto accuracy = ReadScore(path)) info.set_accuracy(*accuracy);
         }
         return listed;
       });

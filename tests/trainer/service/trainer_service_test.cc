@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "tests/model/test_directory.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
+#include "trainer/checkpoint/checkpoint_score.h"
 #include "trainer/service/training_work.h"
 
 namespace freshet {
@@ -111,6 +112,10 @@ TEST_F(TrainerServiceTest, ListsWhatTheManifestsSayAndReadsNoOtherFile) {
   }
   EXPECT_EQ(newest.size_bytes(), bytes);
   EXPECT_EQ(listed_.checkpoints(1).version(), 2);
+  EXPECT_FALSE(newest.has_accuracy());
+  ASSERT_TRUE(RecordScore(Root(), {{1, 4}, 4, "eval", 0.5}).ok());
+  ASSERT_TRUE(List("job").ok());
+  EXPECT_EQ(listed_.checkpoints(0).accuracy(), 0.5);
 }
 
 TEST_F(TrainerServiceTest, ExportsTheFilesOfTheManifestAndThenTheManifest) {
