@@ -142,7 +142,7 @@ JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hard
   JobPlan plan;
   MemoryPlan ranks = With(program, learns);
   AddRanks(spec.trainer().ranks(), ranks);
-  // Where ranks divide the state, the plan has the copy.
+  // PlanLearner counts the copy of a divided state.
   const bool sharded = spec.trainer().ranks() > 1 && learner.sharding != Sharding::kNone;
   plan.trainer = {"trainer", ranks, sharded ? 0 : SnapshotBytes(learner)};
   plan.rollout = {"rollout",

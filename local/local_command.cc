@@ -26,9 +26,10 @@
 #include "local/local_services.h"
 #include "local/local_status.h"
 #include "local/run_summary.h"
+#include "local/state_reloads.h"
 #include "model/gpu.h"
 #include "rollout/worker/rollout_setup.h"
-#include "trainer/loop/state_reloads.h"
+#include "runlog/report.h"
 #include "trainer/loop/trainer_setup.h"
 
 namespace freshet {
@@ -103,8 +104,13 @@ absl::StatusOr<RunResult> RunToEnd(const JobSetup& setup, const RunFolder& folde
     const absl::Cleanup detach = [&signals] { signals.Attach(nullptr); };
     absl::StatusOr<RunResult> result = run.Run();
     if (!result.ok() || result->outcome != RunOutcome::kStateLost) return result;
-    if (!allowed.Next(result->committed)) return absl::UnavailableError(result->reason);
-    display.ShowNote(StrCat(result->reason, "; goes on from the newest checkpoint"));
+    if (!allowed.Next(result->committed)) {
+      FRESHET_RETURN_IF_ERROR(WriteReport(folder.path()));
+      return StatusOf(absl::StatusCode::kUnavailable, result->reason,
+                      ", for the 5th time in a row without a new step; continue with --resume ",
+                      folder.path());
+    }
+    display.ShowNote(StrCat(result->reason, "; continuing from the newest checkpoint"));
     FRESHET_ASSIGN_OR_RETURN(options.resume, FindResumePoint(folder, setup.store));
   }
 }

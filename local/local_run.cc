@@ -170,8 +170,9 @@ absl::StatusOr<RunResult> LocalRun::Run() {
   roles.trainer->RecordScores();
   if (options_.status != nullptr) options_.status->Watch(nullptr, nullptr);
   const absl::Status exported = roles.recorder->ExportLedger();
-  if (!StopRequested() && exported.ok() && roles.trained->StateLost()) {
-    return RunResult{RunOutcome::kStateLost, roles.trainer->committed(), Message(roles.Failure())};
+  if (const absl::Status failure = roles.Failure();
+      !failure.ok() && !StopRequested() && exported.ok() && roles.trained->StateLost()) {
+    return RunResult{RunOutcome::kStateLost, roles.trainer->committed(), Message(failure)};
   }
   // A role's failure takes precedence over the errors that it caused in others.
   if (const absl::Status failure = roles.Failure();

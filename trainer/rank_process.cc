@@ -65,7 +65,7 @@ std::shared_ptr<Learner> MakeJobLearner(const job::v1::JobSpec& spec,
   RankLinkOptions options = LinkOptions(spec, *learner);
   std::unique_ptr<RankStarter> starter;
   if (joined == nullptr) {
-    options.start.set_threads(learner->threads());
+    options.start.set_threads(learner->options().threads);
     starter = std::make_unique<ChildRankStarter>(
         std::vector<std::string>{"/proc/self/exe", kRankCommand}, std::move(options));
   } else {

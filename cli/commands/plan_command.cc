@@ -53,8 +53,10 @@ void PrintText(const JobPlan& plan, const std::optional<Hardware>& hardware) {
     table.AddRow({process->process, "total", Mebibytes(TotalBytes(process->memory))});
   }
   std::printf("%s", table.Format().c_str());
-  std::printf("If the trainer has %.1f MiB more, it writes checkpoints from a copy.\n",
-              static_cast<double>(plan.trainer.checkpoint_copy_bytes) / (1 << 20));
+  if (plan.trainer.checkpoint_copy_bytes > 0) {
+    std::printf("If the trainer has %.1f MiB more, it writes checkpoints from a copy.\n",
+                static_cast<double>(plan.trainer.checkpoint_copy_bytes) / (1 << 20));
+  }
   if (!hardware.has_value()) return;
   std::printf("\n%s:\n", hardware->name.c_str());
   for (const ProcessPlan* process : {&plan.trainer, &plan.rollout}) {

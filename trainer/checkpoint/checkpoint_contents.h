@@ -33,8 +33,8 @@ struct LearnerState {
   std::vector<StateTensor> optimizer;  // moments, "exp_avg.NAME" and "exp_avg_sq.NAME"
   int64_t optimizer_steps = 0;
   std::shared_ptr<const void> loan;  // released when the learner may change lent memory again
-  // Not empty: call it, on any thread, before the tensors' bytes are read. Its errors are those of
-  // a group of ranks.
+  // If set, call it before reading the tensors: their bytes may still arrive. On any thread. Errors
+  // of Communicator.
   std::function<absl::Status()> wait;
 };
 

@@ -8,7 +8,6 @@
 #include "base/str_cat.h"
 #include "model/tensor_convert.h"
 #include "trainer/learner/microbatches.h"
-#include "trainer/learner/step_plan.h"
 #include "weights/transfer_time.h"
 
 namespace freshet {
@@ -25,8 +24,7 @@ absl::Duration TimeFor(const Communicator& ranks, const at::Tensor& block) {
   return TransferTime(static_cast<int64_t>(block.nbytes()) * ranks.size());
 }
 
-}  // namespace
-
+// This rank's part of a block of `state`, followed by zeros to the length of a part.
 at::Tensor PaddedPart(const ShardLayout& layout, int rank, size_t block, const at::Tensor& state) {
   const ShardLayout::Part part = layout.PartOf(rank, block);
   const int64_t length = layout.blocks()[block].part;
@@ -37,6 +35,7 @@ at::Tensor PaddedPart(const ShardLayout& layout, int rank, size_t block, const a
   return padded;
 }
 
+// A block from the parts of all ranks.
 absl::StatusOr<at::Tensor> GatherBlock(Communicator& ranks, const ShardLayout& layout, size_t block,
                                        const at::Tensor& state, absl::Duration patience) {
   const at::Tensor own = PaddedPart(layout, ranks.rank(), block, state);
@@ -46,13 +45,15 @@ absl::StatusOr<at::Tensor> GatherBlock(Communicator& ranks, const ShardLayout& l
   return all;
 }
 
+}  // namespace
+
 absl::Status GatherBlocks(Communicator& ranks, const ShardLayout& layout, const at::Tensor& state,
-                          const at::Tensor& whole) try {
+                          const at::Tensor& whole, absl::Duration patience) try {
   const at::NoGradGuard no_grad;
   const std::vector<ShardLayout::Block>& blocks = layout.blocks();
   for (size_t b = 0; b < blocks.size(); ++b) {
     FRESHET_ASSIGN_OR_RETURN(const at::Tensor block,
-                             GatherBlock(ranks, layout, b, state, kShareTimeout));
+                             GatherBlock(ranks, layout, b, state, patience));
     if (!whole.defined()) continue;
     whole.narrow(0, blocks[b].begin, blocks[b].size).copy_(block.narrow(0, 0, blocks[b].size));
   }
@@ -131,9 +132,9 @@ void BlockExchange::Enqueue(Operation operation) {
 }
 
 void BlockExchange::GatherNext() {
-  if (begun_ == gathered_.size()) return;
+  if (num_requested_ == gathered_.size()) return;
   const MutexLock lock(mu_);
-  Enqueue([this, block = gathered_[begun_++]]() -> absl::Status {
+  Enqueue([this, block = gathered_[num_requested_++]]() -> absl::Status {
     FRESHET_ASSIGN_OR_RETURN(at::Tensor gathered,
                              GatherBlock(ranks_, layout_, block, state_, patience_));
     const MutexLock finished(mu_);
@@ -142,44 +143,52 @@ void BlockExchange::GatherNext() {
   });
 }
 
-absl::StatusOr<at::Tensor> BlockExchange::Take(const std::function<void(bool)>& wait) {
-  const bool waits = !IsThere();
-  if (waits) wait(true);
-  at::Tensor block;
-  {
-    const MutexLock lock(mu_);
-    // The operations have deadlines.
-    while (blocks_.empty() && error_.ok()) changed_.WaitFor(mu_, kWaitSlice);
-    if (!error_.ok()) return error_;
-    block = std::move(blocks_.front());
-    blocks_.pop_front();
-  }
-  if (waits) wait(false);
-  GatherNext();
+absl::StatusOr<at::Tensor> BlockExchange::Take(const std::function<void(bool)>& on_wait) {
+  const bool waits = !HasBlock();
+  if (waits) on_wait(true);
+  absl::StatusOr<at::Tensor> block = AwaitBlock();
+  if (waits) on_wait(false);
+  if (block.ok()) GatherNext();
   return block;
 }
 
-bool BlockExchange::IsThere() {
+absl::StatusOr<at::Tensor> BlockExchange::AwaitBlock() {
+  const MutexLock lock(mu_);
+  // The operations have deadlines.
+  while (blocks_.empty() && error_.ok()) changed_.WaitFor(mu_, kWaitSlice);
+  if (!error_.ok()) return error_;
+  at::Tensor block = std::move(blocks_.front());
+  blocks_.pop_front();
+  return block;
+}
+
+bool BlockExchange::HasBlock() {
   const MutexLock lock(mu_);
   return !blocks_.empty() || !error_.ok();
 }
 
-void BlockExchange::AddUp(size_t block, at::Tensor sums, at::Tensor state) {
+void BlockExchange::Reduce(size_t block, at::Tensor sums, at::Tensor state) {
   const MutexLock lock(mu_);
-  while (sums_ > 0 && error_.ok()) changed_.WaitFor(mu_, kWaitSlice);
-  ++sums_;
+  while (num_sums_ > 0 && error_.ok()) changed_.WaitFor(mu_, kWaitSlice);
+  ++num_sums_;
   Enqueue([this, block, sums = std::move(sums), state = std::move(state)]() -> absl::Status {
     FRESHET_RETURN_IF_ERROR(ReduceBlock(ranks_, layout_, block, sums, state, patience_));
     const MutexLock finished(mu_);
-    --sums_;
+    --num_sums_;
     return absl::OkStatus();
   });
 }
 
-absl::Status BlockExchange::Finish() {
-  const MutexLock lock(mu_);
-  while ((busy_ || !operations_.empty()) && error_.ok()) changed_.WaitFor(mu_, kWaitSlice);
-  return error_;
+absl::Status BlockExchange::Finish(const std::function<void(bool)>& on_wait) {
+  on_wait(true);
+  absl::Status status;
+  {
+    const MutexLock lock(mu_);
+    while ((busy_ || !operations_.empty()) && error_.ok()) changed_.WaitFor(mu_, kWaitSlice);
+    status = error_;
+  }
+  on_wait(false);
+  return status;
 }
 
 }  // namespace freshet

@@ -17,21 +17,14 @@
 
 namespace freshet {
 
-// This rank's part of a block of `state`, a rank's state, followed by zeros to the length of a
-// part.
-at::Tensor PaddedPart(const ShardLayout& layout, int rank, size_t block, const at::Tensor& state);
-
-// A block in full, from all ranks' parts; with zeros behind it. A collective operation, as all
-// below. Errors of Communicator.
-absl::StatusOr<at::Tensor> GatherBlock(Communicator& ranks, const ShardLayout& layout, size_t block,
-                                       const at::Tensor& state, absl::Duration patience);
-
-// All blocks, one after the other; fills `whole`, of the arena's size, if it is defined.
+// Gathers all blocks from the parts of all ranks, one after the other; fills `whole`, of the
+// arena's size, if it is defined. `state`: this rank's. `patience`: how long other ranks may take
+// to begin. A collective operation, as all below. Errors of Communicator.
 absl::Status GatherBlocks(Communicator& ranks, const ShardLayout& layout, const at::Tensor& state,
-                          const at::Tensor& whole);
+                          const at::Tensor& whole, absl::Duration patience);
 
-// Adds up `sums`, fp32 and a block as GatherBlock returns it, over all ranks. This rank's part of
-// the sum becomes its part of `state`.
+// Adds up `sums`, fp32, a block and zeros to the length of all parts, over all ranks. This rank's
+// part of the sum becomes its part of `state`.
 absl::Status ReduceBlock(Communicator& ranks, const ShardLayout& layout, size_t block,
                          const at::Tensor& sums, const at::Tensor& state, absl::Duration patience);
 
@@ -47,18 +40,20 @@ class BlockExchange {
   // Without Finish, waits for operations in progress.
   ~BlockExchange();
 
-  // The next gathered block. `wait` is called with true before it waits and with false afterwards.
-  absl::StatusOr<at::Tensor> Take(const std::function<void(bool)>& wait);
-  // As ReduceBlock, behind the caller's computation.
-  void AddUp(size_t block, at::Tensor sums, at::Tensor state);
-  // Waits for everything. The first error.
-  absl::Status Finish();
+  // `on_wait` is called with true before these two wait, and with false afterwards. The next
+  // gathered block, with zeros to the length of all parts:
+  absl::StatusOr<at::Tensor> Take(const std::function<void(bool)>& on_wait);
+  // The end of all operations; their first error:
+  absl::Status Finish(const std::function<void(bool)>& on_wait);
+  // As ReduceBlock, beside the caller's computation.
+  void Reduce(size_t block, at::Tensor sums, at::Tensor state);
 
  private:
   using Operation = std::function<absl::Status()>;
   void Run();
   Operation Next();
-  bool IsThere();
+  bool HasBlock();
+  absl::StatusOr<at::Tensor> AwaitBlock();
   void GatherNext();
   void Enqueue(Operation operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -67,13 +62,13 @@ class BlockExchange {
   const at::Tensor state_;
   const std::vector<size_t> gathered_;
   const absl::Duration patience_;
-  size_t begun_ = 0;  // of `gathered_`
+  size_t num_requested_ = 0;  // of `gathered_`
 
   Mutex mu_;
   CondVar changed_;
   std::deque<Operation> operations_ ABSL_GUARDED_BY(mu_);
   std::deque<at::Tensor> blocks_ ABSL_GUARDED_BY(mu_);
-  int sums_ ABSL_GUARDED_BY(mu_) = 0;  // that wait or are added up
+  int num_sums_ ABSL_GUARDED_BY(mu_) = 0;  // that wait or are added up
   bool busy_ ABSL_GUARDED_BY(mu_) = false;
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status error_ ABSL_GUARDED_BY(mu_);

@@ -121,7 +121,7 @@ absl::Status BlockwisePass::Logprobs(
     item.x.clear();
     return take(microbatch, item.inputs.Logprobs(hidden, head.lm_head, temperature, entropy));
   });
-  return exchange.Finish();
+  return exchange.Finish(parts_.on_wait);
 }
 
 absl::Status BlockwisePass::AddGradients(
@@ -153,15 +153,15 @@ absl::Status BlockwisePass::AddGradients(
           return std::vector<at::Tensor>{computed[1], computed[2]};
         },
         {ViewBlock(parts_.layout.norm, sums, begin), lm_head_sums});
-    exchange.AddUp(LastBlock(), sums, gradients);
+    exchange.Reduce(LastBlock(), sums, gradients);
   }
   for (size_t layer = parts_.layout.layers.size(); layer-- > 0;) {
     FRESHET_RETURN_IF_ERROR(LayerBackward(exchange, layer, gradients));
   }
   const at::Tensor sums = EmbeddingSums();
   if (tied()) sums.add_(head_sums);
-  exchange.AddUp(0, sums, gradients);
-  return exchange.Finish();
+  exchange.Reduce(0, sums, gradients);
+  return exchange.Finish(parts_.on_wait);
 }
 
 absl::Status BlockwisePass::LayerBackward(BlockExchange& exchange, size_t layer,
@@ -192,7 +192,7 @@ absl::Status BlockwisePass::LayerBackward(BlockExchange& exchange, size_t layer,
         return computed;
       },
       in_order);
-  exchange.AddUp(block, sums, gradients);
+  exchange.Reduce(block, sums, gradients);
   return absl::OkStatus();
 }
 

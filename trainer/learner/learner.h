@@ -71,7 +71,7 @@ class Learner {
 
   // All ranks, by number, if there are several. Thread-safe.
   virtual std::vector<RankState> Ranks() const { return {}; }
-  // Whether a part of the state was lost with a rank. Then every other function returns
+  // Whether a part of the state was lost with a rank. Then TrainStep, Arena and Snapshot return
   // UNAVAILABLE, and training goes on only from a checkpoint.
   virtual bool StateLost() const { return false; }
   // Which ranks a step waits for, and what they do; "": it does not wait. Thread-safe.

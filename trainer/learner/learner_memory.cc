@@ -17,7 +17,7 @@ constexpr int64_t kFloat = 4;
 // Of rank 0 only.
 constexpr const char* kPublishedVersions = "published versions";
 constexpr const char* kGatheredWeights = "gathered weights";
-constexpr const char* kGatheredState = "whole state to save";
+constexpr const char* kGatheredState = "gathered checkpoint";
 
 // Sizes of a row of a layer's tensors, in numbers.
 struct Widths {
@@ -89,6 +89,12 @@ namespace {
 
 using Place = MemoryItem::Place;
 
+int64_t LargestBlock(const ShardLayout& layout) {
+  int64_t largest = 0;
+  for (const ShardLayout::Block& block : layout.blocks()) largest = std::max(largest, block.size);
+  return largest;
+}
+
 // Where all of the state is one rank's.
 MemoryPlan PlanWholeState(const PolicyLearnerOptions& options, int64_t elements, int threads) {
   const int64_t copy = elements * kFloat;
@@ -102,13 +108,13 @@ MemoryPlan PlanWholeState(const PolicyLearnerOptions& options, int64_t elements,
   return plan;
 }
 
-// Sharding::kOptimizer: the part has masters, moments, gradients, and rounded weights.
+// Sharding::kOptimizer: the part has masters, moments, and rounded weights.
 MemoryPlan PlanDividedOptimizer(const PolicyLearnerOptions& options, int64_t elements, int threads,
                                 int64_t ranks) {
   const int64_t part = (elements + ranks - 1) / ranks;
   MemoryPlan plan = {{"weights", PublishedBytes(options)},
                      {"gradients", elements * kFloat * threads},
-                     {"optimizer state", part * (4 * kFloat + (options.bf16 ? 2 : 0))}};
+                     {"part of the state", part * (3 * kFloat + (options.bf16 ? 2 : 0))}};
   if (options.loss.NeedsReference()) {
     plan.push_back({"reference weights", PublishedBytes(options)});
   }
@@ -118,12 +124,12 @@ MemoryPlan PlanDividedOptimizer(const PolicyLearnerOptions& options, int64_t ele
 // Sharding::kFull.
 MemoryPlan PlanDividedWeights(const PolicyLearnerOptions& options, const ShardLayout& layout,
                               int64_t elements, int64_t ranks) {
-  int64_t largest = 0;
-  for (const ShardLayout::Block& block : layout.blocks()) largest = std::max(largest, block.size);
+  const int64_t largest = LargestBlock(layout);
   const int threads = MicrobatchThreads(options.threads, largest);
   const int64_t part = (elements + ranks - 1) / ranks;
   const int64_t number = options.bf16 ? 2 : kFloat;
-  MemoryPlan plan = {{"optimizer state", part * (4 * kFloat + (options.bf16 ? 2 : 0))},
+  // The part has masters, moments, gradients, and rounded weights.
+  MemoryPlan plan = {{"part of the state", part * (4 * kFloat + (options.bf16 ? 2 : 0))},
                      // One is computed with, two are gathered.
                      {"layers being computed", 3 * largest * number},
                      // Those of a microbatch on each thread, their sum, and one that is added up.
@@ -132,8 +138,8 @@ MemoryPlan PlanDividedWeights(const PolicyLearnerOptions& options, const ShardLa
   return plan;
 }
 
-// Without checkpointing a microbatch's activations are kept, with sharding of weights the inputs of
-// all layers, of all microbatches.
+// Divided weights: the layer inputs of all microbatches, and the activations of one layer.
+// Otherwise: the activations of the microbatches at work.
 int64_t ActivationBytes(const PolicyLearnerOptions& options, const BatchShape& batch,
                         bool divides_weights) {
   const ModelConfig& model = options.model;
@@ -172,7 +178,6 @@ MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& ba
   plan.push_back({kPublishedVersions, 2 * published, Place::kHost});
   if (sharding == Sharding::kFull) plan.push_back({kGatheredWeights, published, Place::kHost});
   if (sharding != Sharding::kNone) {
-    plan.push_back({"part to save", SnapshotBytes(options) / ranks, Place::kHost});
     plan.push_back({kGatheredState, SnapshotBytes(options), Place::kHost});
   }
   if (on_gpu) {

@@ -22,7 +22,7 @@ struct AdamWOptions {
   double grad_clip_norm = 1.0;
 };
 
-// Flat, fp32, of the arena's size.
+// Flat, fp32, of the size of the arena or of a rank's state.
 struct AdamWState {
   int64_t step = 0;  // number of updates
   at::Tensor exp_avg;

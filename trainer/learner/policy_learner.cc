@@ -229,9 +229,10 @@ absl::StatusOr<std::vector<std::vector<float>>> PolicyLearner::Score(
 absl::StatusOr<std::string_view> PolicyLearner::Arena() const try {
   at::Tensor host = state_->weights;
   if (state_->divides_weights()) {
-    host = at::empty({state_->layout.num_elements}, state_->type());
+    at::Tensor& whole = state_->published;
+    if (!whole.defined()) whole = at::empty({state_->layout.num_elements}, state_->type());
+    host = whole;
     FRESHET_RETURN_IF_ERROR(state_->GatherParts(state_->part_weights(), host));
-    state_->published = host;
   } else if (!state_->device.is_cpu()) {
     at::Tensor& copy = state_->published;
     if (!copy.defined()) {

@@ -146,7 +146,7 @@ class PolicyLearner final : public Learner {
   absl::Status ComputeProximal(Minibatch& share) const;
   // One optimizer step with the gradients of all ranks' shares. All ranks return the same result,
   // unless the communicator fails or LibTorch fails on one of them. On errors the weights are
-  // unchanged.
+  // unchanged, unless the state is divided and the communicator has failed: then it is lost.
   // FAILED_PRECONDITION: as TrainStep. UNAVAILABLE: another rank has failed, or its weights are not
   // those of rank 0. INTERNAL: LibTorch's errors.
   absl::StatusOr<StepSums> Update(int64_t step, const Minibatch& share);

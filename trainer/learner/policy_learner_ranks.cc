@@ -9,6 +9,7 @@
 #include "base/digest.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "base/utf8.h"
 #include "model/tensor_convert.h"
 #include "trainer/learner/policy_learner.h"
 #include "trainer/learner/policy_learner_state.h"
@@ -26,7 +27,9 @@ struct PolicyLearner::RankOutcome {
 };
 
 void PolicyLearner::SetRanks(RankUse ranks) {
-  if (state_->background != nullptr) state_->background->Abort("the group ends");
+  if (state_->gathering.joinable() && !state_->gathering_done->HasBeenNotified()) {
+    state_->background->Abort("the group ends");
+  }
   state_->AwaitGathering();
   state_->ranks = ranks.ranks;
   state_->background = ranks.background;
@@ -104,7 +107,8 @@ absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& ow
     }
     const char* const text = all[rank].message;
     return StatusOf(code, "rank ", all[rank].number, ": ",
-                    std::string_view(text, ::strnlen(text, sizeof(all[rank].message))));
+                    ValidUtf8(std::string(text, ::strnlen(text, sizeof(all[rank].message))),
+                              sizeof(all[rank].message)));
   }
   StepSums sums;
   for (size_t rank = 0; rank < all.size(); ++rank) {

@@ -13,6 +13,14 @@
 
 namespace freshet {
 
+namespace {
+
+// How long the other ranks may take to begin to send their parts of a snapshot: they have nothing
+// else to do then.
+constexpr absl::Duration kBackgroundPatience = absl::Minutes(2);
+
+}  // namespace
+
 bool PolicyLearner::divided() const { return state_->divided(); }
 
 absl::Status PolicyLearner::DivideState() {
@@ -42,7 +50,7 @@ absl::Status PolicyLearner::DivideState() {
   };
   AdamWState moments = leads ? state_->optimizer->GetState() : AdamWState();
   const bool divides_weights = state_->options.sharding == Sharding::kFull;
-  State::RankPart part;
+  State::Held part;
   FRESHET_ASSIGN_OR_RETURN(part.masters, scatter(state_->masters, at::kFloat));
   part.optimizer.step = facts.optimizer_steps;
   FRESHET_ASSIGN_OR_RETURN(part.optimizer.exp_avg, scatter(moments.exp_avg, at::kFloat));
@@ -65,7 +73,7 @@ absl::Status PolicyLearner::DivideState() {
 absl::Status PolicyLearner::State::GatherParts(const at::Tensor& part,
                                                const at::Tensor& whole) const {
   on_phase(RankPhase::kGathering);
-  FRESHET_RETURN_IF_ERROR(GatherBlocks(*ranks, shards, part, whole));
+  FRESHET_RETURN_IF_ERROR(GatherBlocks(*ranks, shards, part, whole, kShareTimeout));
   on_phase(RankPhase::kIdle);
   return absl::OkStatus();
 }
@@ -73,6 +81,7 @@ absl::Status PolicyLearner::State::GatherParts(const at::Tensor& part,
 absl::StatusOr<std::shared_ptr<PolicyLearner::State::Gathered>>
 PolicyLearner::State::GatherSnapshot() {
   const at::NoGradGuard no_grad;
+  AwaitGathering();
   const AdamWState moments = optimizer->GetState();
   auto gathered = std::make_shared<Gathered>();
   gathered->parts = {masters, moments.exp_avg, moments.exp_avg_sq};
@@ -86,12 +95,12 @@ PolicyLearner::State::GatherSnapshot() {
     gathered->done.Notify();
     return gathered;
   }
-  AwaitGathering();
-  for (at::Tensor& part : gathered->parts) part = part.clone();
+  gathering_done = std::shared_ptr<Notification>(gathered, &gathered->done);
   gathering = std::thread([gathered, layout = shards, over = background, group = ranks] {
     for (size_t i = 0; i < gathered->parts.size() && gathered->status.ok(); ++i) {
-      gathered->status = GatherBlocks(
-          *over, layout, std::exchange(gathered->parts[i], at::Tensor()), gathered->wholes[i]);
+      gathered->status =
+          GatherBlocks(*over, layout, std::exchange(gathered->parts[i], at::Tensor()),
+                       gathered->wholes[i], kBackgroundPatience);
     }
     if (!gathered->status.ok()) group->Abort(Message(gathered->status));
     gathered->done.Notify();
@@ -132,24 +141,23 @@ absl::Status PolicyLearner::HoldWholeState() try {
     return whole;
   };
   state_->AwaitGathering();
-  AdamWState moments{parts.step, {}, {}};
-  FRESHET_ASSIGN_OR_RETURN(const at::Tensor masters, gather(state_->masters));
-  FRESHET_ASSIGN_OR_RETURN(moments.exp_avg, gather(parts.exp_avg));
-  FRESHET_ASSIGN_OR_RETURN(moments.exp_avg_sq, gather(parts.exp_avg_sq));
-  at::Tensor reference = state_->reference;
-  if (state_->divides_weights() && reference.defined()) {
-    FRESHET_ASSIGN_OR_RETURN(reference, gather(reference));
+  State::Held whole;
+  whole.optimizer.step = parts.step;
+  whole.reference = state_->reference;
+  FRESHET_ASSIGN_OR_RETURN(whole.masters, gather(state_->masters));
+  FRESHET_ASSIGN_OR_RETURN(whole.optimizer.exp_avg, gather(parts.exp_avg));
+  FRESHET_ASSIGN_OR_RETURN(whole.optimizer.exp_avg_sq, gather(parts.exp_avg_sq));
+  if (state_->divides_weights() && whole.reference.defined()) {
+    FRESHET_ASSIGN_OR_RETURN(whole.reference, gather(whole.reference));
   }
   state_->AwaitLoans();
-  FRESHET_RETURN_IF_ERROR(state_->HoldWhole());
-  state_->reference = std::move(reference);
-  state_->masters.copy_(masters);
-  state_->Adopt(state_->masters);
-  return state_->optimizer->SetState(moments);
+  return state_->HoldWhole(std::move(whole));
 } catch (const std::exception& error) {
   return TorchError(error);
 }
 
+// This rank's part is written to the beginning of the gradients, over blocks that have been
+// added up: the parts before a block are not longer than the blocks before it.
 absl::Status PolicyLearner::ReduceGradients() {
   state_->on_phase(RankPhase::kReducing);
   const std::vector<ShardLayout::Block>& blocks = state_->shards.blocks();
@@ -186,6 +194,14 @@ absl::StatusOr<double> PolicyLearner::AddSquares(const std::vector<double>& own)
   return sum;
 }
 
+std::vector<PolicyLearner::Run> PolicyLearner::State::MakeRuns(const Minibatch& share,
+                                                               const Runs& split) const {
+  std::vector<Run> runs;
+  runs.reserve(split.size());
+  for (const std::vector<size_t>& chosen : split.trees) runs.push_back(MakeRun(share, chosen));
+  return runs;
+}
+
 BlockwisePass PolicyLearner::MakePass(const std::vector<Run>& runs,
                                       const std::vector<int64_t>& tokens) const {
   std::vector<PackedBatch> batches;
@@ -201,9 +217,7 @@ BlockwisePass PolicyLearner::MakePass(const std::vector<Run>& runs,
 
 absl::Status PolicyLearner::ComputeProximalBlockwise(Minibatch& share) const {
   const Runs split = state_->Split(share.rows.trees);
-  std::vector<Run> runs;
-  for (const std::vector<size_t>& chosen : split.trees)
-    runs.push_back(state_->MakeRun(share, chosen));
+  const std::vector<Run> runs = state_->MakeRuns(share, split);
   BlockwisePass pass = MakePass(runs, split.tokens);
   FRESHET_RETURN_IF_ERROR(pass.Logprobs(state_->part_weights(), state_->temperature(),
                                         Entropy::kNone, [&](size_t run, const TargetLogprobs& out) {
@@ -217,9 +231,7 @@ absl::Status PolicyLearner::ComputeProximalBlockwise(Minibatch& share) const {
 absl::StatusOr<StepSums> PolicyLearner::AddGradientsBlockwise(const Minibatch& share) try {
   const Runs split = state_->Split(share.rows.trees);
   state_->NoteBatch(split);
-  std::vector<Run> runs;
-  for (const std::vector<size_t>& chosen : split.trees)
-    runs.push_back(state_->MakeRun(share, chosen));
+  const std::vector<Run> runs = state_->MakeRuns(share, split);
   BlockwisePass pass = MakePass(runs, split.tokens);
   std::vector<at::Tensor> reference(runs.size());
   if (state_->NeedsReference()) {

@@ -45,18 +45,21 @@ void PolicyLearner::State::MakeLeaves() {
                        options.max_tokens_per_microbatch, std::move(tensors));
 }
 
-absl::Status PolicyLearner::State::HoldWhole() {
+absl::Status PolicyLearner::State::HoldWhole(Held from) {
   const at::NoGradGuard no_grad;
   shards = ShardLayout(layout, /*ranks=*/1);
-  masters = at::zeros({layout.num_elements}, at::TensorOptions(device).dtype(at::kFloat));
+  masters = from.masters.defined()
+                ? std::move(from.masters)
+                : at::zeros({layout.num_elements}, at::TensorOptions(device).dtype(at::kFloat));
+  reference = std::move(from.reference);
   if (options.bf16) rounded = masters.to(at::kBFloat16);
   weights = part_weights();
   gradients = head_gradients = part_gradients = published = at::Tensor();
   MakeLeaves();
-  return ResetOptimizer(/*rank=*/0);
+  return ResetOptimizer(/*rank=*/0, std::move(from.optimizer));
 }
 
-absl::Status PolicyLearner::State::HoldPart(ShardLayout divided, int rank, RankPart part,
+absl::Status PolicyLearner::State::HoldPart(ShardLayout divided, int rank, Held part,
                                             at::Tensor whole) {
   const at::NoGradGuard no_grad;
   optimizer.reset();  // its memory
@@ -66,7 +69,7 @@ absl::Status PolicyLearner::State::HoldPart(ShardLayout divided, int rank, RankP
   weights = std::move(whole);
   reference = std::move(part.reference);
   gradients = head_gradients = published = at::Tensor();
-  part_gradients = at::zeros_like(masters);
+  if (divides_weights()) part_gradients = at::zeros_like(masters);
   MakeLeaves();
   return ResetOptimizer(rank, std::move(part.optimizer));
 }
@@ -86,6 +89,8 @@ void PolicyLearner::State::ZeroGradients() {
     parts.push_back(head_gradients);
   }
   for (size_t i = 0; i < tensors.size(); ++i) tensors[i].mutable_grad() = parts[i];
+  // ReduceGradients writes them where the gradients have been sent.
+  if (divided()) part_gradients = gradients.narrow(0, 0, masters.numel());
 }
 
 }  // namespace freshet

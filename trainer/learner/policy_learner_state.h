@@ -65,20 +65,20 @@ struct PolicyLearner::State {
         model(options.model, device),
         shards(layout, /*ranks=*/1),
         parameters(Parameters(layout)) {}
-  // SetRanks({}) has been called.
+  // Call SetRanks({}) first; otherwise this may wait for other ranks.
   ~State() { AwaitGathering(); }
 
-  // Allocates a whole state, of zeros.
-  absl::Status HoldWhole();
-  // For the part of `rank`: `from`, or without tensors moments of 0.
-  absl::Status ResetOptimizer(int rank, AdamWState from = {});
-  // Takes this rank's part instead of the whole state. `reference` may be undefined. `whole`: with
-  // Sharding::kOptimizer, the weights in the type of the computation.
-  struct RankPart {
+  // Holds a whole state: of zeros, or the tensors of `from`, which may lack `reference`.
+  struct Held {
     at::Tensor masters, reference;
     AdamWState optimizer;
   };
-  absl::Status HoldPart(ShardLayout divided, int rank, RankPart part, at::Tensor whole);
+  absl::Status HoldWhole(Held from = {});
+  // For the part of `rank`: `from`, or without tensors moments of 0.
+  absl::Status ResetOptimizer(int rank, AdamWState from = {});
+  // Holds this rank's part of a divided state. `whole`: with Sharding::kOptimizer, all weights in
+  // the type of the computation.
+  absl::Status HoldPart(ShardLayout divided, int rank, Held part, at::Tensor whole);
   // Gathers the parts of all ranks into `whole`, of the arena's size, which may be undefined. A
   // collective operation.
   absl::Status GatherParts(const at::Tensor& part, const at::Tensor& whole) const;
@@ -117,7 +117,6 @@ struct PolicyLearner::State {
   bool has_trained = false;
   Communicator* ranks = nullptr;       // null: alone
   Communicator* background = nullptr;  // null: none
-  std::thread gathering;               // a snapshot, over `background`
   int rank_number = 0;
   std::function<void(RankPhase)> on_phase = [](RankPhase) {};
 
@@ -169,6 +168,7 @@ struct PolicyLearner::State {
   }
 
   Run MakeRun(const Minibatch& share, const std::vector<size_t>& chosen) const;
+  std::vector<Run> MakeRuns(const Minibatch& share, const Runs& split) const;
   absl::StatusOr<RunLoss> ComputeRun(const Run& run, const Minibatch& share) const;
   absl::StatusOr<RunLoss> LossOf(const Run& run, const Minibatch& share, const TargetLogprobs& out,
                                  const at::Tensor& ref_logprobs) const;
@@ -187,6 +187,7 @@ struct PolicyLearner::State {
   // One optimizer step; errors of AdamW::Step.
   absl::StatusOr<StepReport> Update(double learning_rate,
                                     const AdamW::AddSquares& add_squares = nullptr) {
+    AwaitGathering();
     AwaitLoans();
     return optimizer->Step(learning_rate, divided() ? part_gradients : gradients, masters, rounded,
                            microbatches->pool(), add_squares);
@@ -201,13 +202,15 @@ struct PolicyLearner::State {
     if (gathering.joinable()) gathering.join();
   }
   // Masters and moments of all ranks, which are gathered into `wholes` on rank 0: in the background
-  // if that is possible.
+  // if there is a communicator for it. Then the next update waits until they are sent.
   struct Gathered {
     std::array<at::Tensor, 3> parts, wholes;
     Notification done;
     absl::Status status;  // once done
   };
   absl::StatusOr<std::shared_ptr<Gathered>> GatherSnapshot();
+  std::thread gathering;  // over `background`
+  std::shared_ptr<Notification> gathering_done;
   void AwaitLoans() {
     for (const auto& ended : loans) {
       while (!ended->WaitFor(kLoanWarning)) {

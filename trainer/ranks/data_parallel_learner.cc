@@ -17,6 +17,8 @@ namespace {
 
 // How long the reason of a loss may take to be known, after its effect.
 constexpr absl::Duration kReasonPatience = absl::Seconds(1);
+// Groups that a step of ranks that divide the state tries to form.
+constexpr int64_t kMostTries = 2;
 
 }  // namespace
 
@@ -89,6 +91,7 @@ absl::Status DataParallelLearner::Form(int ranks) {
 }
 
 int DataParallelLearner::WantedRanks() const {
+  if (learner_->options().sharding != Sharding::kNone) return ranks_;
   // Only a step that has just lost ranks waits for them.
   if (group_ == nullptr && tried_ && lost_.empty() && starter_->Ready() == 0) return 1;
   return DecideRanks(ranks_, std::ssize(lost_)).ranks;
@@ -105,7 +108,7 @@ absl::StatusOr<TrainStepResult> DataParallelLearner::TrainStep(
   // Takes in ranks that have come since.
   if (group_ != nullptr && group_->communicator().size() < ranks_ &&
       starter_->HasOthers(group_->Reports())) {
-    if (learner_->divided()) FRESHET_RETURN_IF_ERROR(Unite());
+    if (learner_->divided()) FRESHET_RETURN_IF_ERROR(GatherState());
     Disband();
   }
   absl::StatusOr<TrainStepResult> result = RunStep(
@@ -130,7 +133,7 @@ absl::StatusOr<TrainStepResult> DataParallelLearner::TrainStep(
   return result;
 }
 
-// `work` changes nothing unless it returns OK.
+// Unless it returns OK, `work` changes nothing, or a divided state is lost.
 absl::Status DataParallelLearner::WithRanks(int64_t step,
                                             absl::FunctionRef<absl::Status(size_t ranks)> work) {
   while (true) {
@@ -170,6 +173,10 @@ absl::Status DataParallelLearner::WithRanks(int64_t step,
                          << " step=" << step << " reason=" << LogQuoted(reason)
                          << " next=" << LogQuoted(DecideRanks(ranks_, std::ssize(lost_)).reason);
     if (status.ok()) return status;  // the work is done; the next one forms a new group
+    // Rank 0 alone may lack the memory.
+    if (std::ssize(lost_) == kMostTries && learner_->options().sharding != Sharding::kNone) {
+      return StatusOf(absl::StatusCode::kUnavailable, reason);
+    }
   }
 }
 
@@ -183,8 +190,7 @@ absl::Status DataParallelLearner::LossError() const {
     reason = group_->LossReason(kReasonPatience);
     if (reason.empty()) reason = Message(group_->communicator().error());
   }
-  return StatusOf(absl::StatusCode::kUnavailable, reason,
-                  "; its part of the model's state is lost");
+  return StatusOf(absl::StatusCode::kUnavailable, reason, "; a part of the model's state is lost");
 }
 
 absl::StatusOr<std::string_view> DataParallelLearner::Arena() const {
@@ -205,10 +211,13 @@ absl::StatusOr<std::shared_ptr<const LearnerState>> DataParallelLearner::Snapsho
   return StateLost() ? LossError() : std::move(snapshot);
 }
 
-absl::Status DataParallelLearner::Unite() {
-  FRESHET_RETURN_IF_ERROR(SendAll(RankWork::KIND_SEND_STATE));
-  const absl::Status united = learner_->HoldWholeState();
-  return StateLost() ? LossError() : united;
+absl::Status DataParallelLearner::GatherState() {
+  absl::Status gathered = SendAll(RankWork::KIND_SEND_STATE);
+  if (gathered.ok()) gathered = learner_->HoldWholeState();
+  if (gathered.ok()) return gathered;
+  loss_ = Message(StateLost() ? LossError() : gathered);
+  Disband();
+  return LossError();
 }
 
 absl::Status DataParallelLearner::SendAll(RankWork::Kind kind) const {

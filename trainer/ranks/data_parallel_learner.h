@@ -34,7 +34,8 @@ RankAttempt DecideRanks(int ranks, int64_t lost);
 // ranks again.
 //
 // With sharding (PolicyLearnerOptions) the ranks divide the state, and a part is lost with its
-// rank: see Learner::StateLost. Thread safety: as Learner.
+// rank: see Learner::StateLost. Rank 0 then never trains alone: without any other rank, TrainStep
+// returns UNAVAILABLE. Thread safety: as Learner.
 class DataParallelLearner final : public Learner {
  public:
   // ranks >= 2.
@@ -63,7 +64,7 @@ class DataParallelLearner final : public Learner {
   absl::Status SendAll(trainer::v1::RankWork::Kind kind) const;
   absl::Status LossError() const;
   // Makes a divided state whole, before other ranks join.
-  absl::Status Unite();
+  absl::Status GatherState();
   absl::Status ComputeProximal(int64_t step, Minibatch& minibatch, size_t ranks);
   absl::StatusOr<StepSums> Update(int64_t step, const Minibatch& minibatch, size_t ranks);
 

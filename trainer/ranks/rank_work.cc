@@ -99,7 +99,7 @@ const char* PhaseText(RankPhase phase) {
     case RankPhase::kReducing:
       return "sums gradients";
     case RankPhase::kGathering:
-      return "gathers parts";
+      return "gathers weights or state";
     case RankPhase::kUpdating:
       return "updates weights";
   }

@@ -103,6 +103,12 @@ void TrainerMetrics::OnRedo(const std::string& name, int64_t version) {
   if (found != jobs_.end()) found->second.metrics->OnVersion(version);
 }
 
+void TrainerMetrics::OnStateLost(const std::string& name) {
+  MutexLock lock(mu_);
+  const auto found = jobs_.find(name);
+  if (found != jobs_.end()) found->second.metrics->OnStateLost();
+}
+
 void TrainerMetrics::OnEnd(const std::string& name) {
   MutexLock lock(mu_);
   const auto found = jobs_.find(name);

@@ -29,6 +29,7 @@ class TrainerMetrics final : public TrainingListener {
   void OnRows(const std::string& name, int64_t waiting, int64_t bound, int64_t dropped) override
       ABSL_LOCKS_EXCLUDED(mu_);
   void OnRedo(const std::string& name, int64_t version) override ABSL_LOCKS_EXCLUDED(mu_);
+  void OnStateLost(const std::string& name) override ABSL_LOCKS_EXCLUDED(mu_);
   void OnCheckpoint(const std::string& name, bool ok) override ABSL_LOCKS_EXCLUDED(mu_);
   void OnCheckpointHook(const std::string& name, const absl::Status& status) override
       ABSL_LOCKS_EXCLUDED(mu_);

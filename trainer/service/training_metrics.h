@@ -25,7 +25,9 @@ class TrainingMetrics {
 
   // A step trained for the first time; redone steps are not reported.
   void OnStep(const StepMetrics& metrics, const FinishedStep& report);
-  // The parts of the above.
+  // A rank was lost and ended the work.
+  void OnStateLost() { lost_ranks_->Increment(); }
+  // The parts of OnStep.
   void OnStep(const StepMetrics& metrics) ABSL_LOCKS_EXCLUDED(mu_);
   void OnBatch(const BatchStats& stats);
   // The version that the trainer has committed, including redone ones.

@@ -13,7 +13,6 @@
 #include "datastore/retrying_trajectory_store.h"
 #include "freshet/job/v1/job_service.pb.h"
 #include "services/runtime/process_identity.h"
-#include "trainer/loop/state_reloads.h"
 #include "trainer/loop/step_report.h"
 #include "trainer/loop/trainer_setup.h"
 
@@ -130,7 +129,8 @@ absl::Status TrainingWork::Train(std::stop_token stop) {
         std::make_unique<EvaluationRows>(*context_.events, assign_.job_id(), assign_.spec());
   }
   hook_ = MakeHook();
-  const absl::Status status = TrainAndReload(stop);
+  const absl::Status status = TrainFromNewest(stop);
+  NoteStateLost(status);
   SendLastRows(stop);
   if (hook_ == nullptr) return status;
   if (status.ok()) AwaitHook(stop);
@@ -173,31 +173,11 @@ std::string TrainingWork::CheckpointFolder() const {
   return CheckpointRoot(context_.state_dir, assign_.job_id());
 }
 
-absl::Status TrainingWork::TrainAndReload(std::stop_token stop) {
-  StateReloads allowed;
-  for (int64_t reload = 0;; ++reload) {
-    absl::Status status = TrainFromNewest(stop);
-    const bool lost = learner_.learner != nullptr && learner_.learner->StateLost();
-    if (status.ok() || !lost || stop.stop_requested()) return status;
-    if (!allowed.Next(CommittedVersion())) return status;
-    NoteStateLost(status, reload);
-  }
-}
-
-void TrainingWork::NoteStateLost(const absl::Status& status, int64_t reload) {
-  FRESHET_LOG(Warning) << "event=state_lost reason=" << LogQuoted(Message(status))
-                       << " next=\"loads the newest checkpoint\"";
-  SetPhase(AssignmentStatus::STATE_STARTING,
-           StrCat("to load the newest checkpoint: ", Message(status)));
-  const int64_t step = CommittedVersion() + 1;
-  SendRows({{NoticeEvent(StrCat("rank_lost/", step, "/reload-", reload), "rank_lost",
-                         StrCat(Message(status), "; the newest checkpoint is loaded")),
+void TrainingWork::NoteStateLost(const absl::Status& status) {
+  if (status.ok() || learner_.learner == nullptr || !learner_.learner->StateLost()) return;
+  if (context_.listener != nullptr) context_.listener->OnStateLost(assign_.job_id());
+  SendRows({{NoticeEvent(StrCat("rank_lost/", runtime::RandomId()), "rank_lost", Message(status)),
              false}});
-}
-
-int64_t TrainingWork::CommittedVersion() const {
-  const MutexLock lock(mu_);
-  return policy_.version;
 }
 
 absl::Status TrainingWork::TrainFromNewest(std::stop_token stop) {

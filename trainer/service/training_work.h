@@ -51,6 +51,8 @@ class TrainingListener {
   // Rows for the job's event streams: waiting, the bound, and dropped.
   virtual void OnRows(const std::string& job, int64_t waiting, int64_t bound, int64_t dropped) = 0;
   virtual void OnRedo(const std::string& job, int64_t version) = 0;
+  // A rank was lost with its part of the state, so the work ends.
+  virtual void OnStateLost(const std::string& /*job*/) {}
   virtual void OnCheckpoint(const std::string& /*job*/, bool /*ok*/) {}
   // As CheckpointHook::OnEnd; on any thread.
   virtual void OnCheckpointHook(const std::string& /*job*/, const absl::Status& /*status*/) {}
@@ -77,8 +79,7 @@ struct TrainingContext {
 std::string CheckpointRoot(const std::string& state_dir, const std::string& job);
 
 // Trains one job: from its newest intact checkpoint that belongs to the store's history, redoing
-// what was committed after it, or from the beginning. It does so again if a part of the learner's
-// state is lost with a rank, within StateReloads. Writes metrics rows and samples to the job's
+// what was committed after it, or from the beginning. Writes metrics rows and samples to the job's
 // event streams. While the datastore is unreachable they wait (EventOutbox), and are sent with the
 // next step, at a stall, and at the end.
 class TrainingWork final : public runtime::JobWork, private TrainerObserver {
@@ -89,7 +90,7 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   ~TrainingWork() override;
 
   // OK once the last step is done and saved, or after a stop, once the last committed step is
-  // saved.
+  // saved. UNAVAILABLE, for one, if the learner's state is lost (Learner::StateLost).
   absl::Status Run(std::stop_token stop) override;
   void FillStatus(cluster::v1::AssignmentStatus& status) const override;
   void FillLoad(cluster::v1::WorkerStatus& status) const override;
@@ -108,10 +109,7 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   void OnRest() override;
 
   absl::Status Train(std::stop_token stop);
-  // Trains, and goes on from the newest checkpoint whenever a part of the state is lost.
-  absl::Status TrainAndReload(std::stop_token stop);
-  void NoteStateLost(const absl::Status& status, int64_t reload);
-  int64_t CommittedVersion() const;
+  void NoteStateLost(const absl::Status& status);
   absl::Status TrainFromNewest(std::stop_token stop);
   // Trains from `checkpoint`, or from the beginning if null. `passed_over`: newer ones that the
   // store rejects or that cannot be loaded. `damaged`: those that FindAllCheckpoints reported. Both

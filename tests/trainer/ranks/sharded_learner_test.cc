@@ -209,6 +209,7 @@ TEST_F(ShardedLearnerTest, ALostPartOfTheStateIsSaidAndACheckpointGoesOn) {
     const std::string path = SaveFrom(*undisturbed.learner, 1);
     TrainSteps(*undisturbed.learner, 2, 2);
     const LearnerResult expected = ResultOf(*undisturbed.learner);
+    const auto groups = Groups(2);
     int losses = 0;
     bool died = true;
     for (int operation = 0; died; ++operation) {
@@ -217,14 +218,14 @@ TEST_F(ShardedLearnerTest, ALostPartOfTheStateIsSaidAndACheckpointGoesOn) {
       Load(*ranked.policy, path, /*steps=*/1);
       ranked.starter->Kill(operation);
       absl::StatusOr<LearnerResult> result;
-      const auto step = ranked.learner->TrainStep(2, Groups(2));
+      const auto step = ranked.learner->TrainStep(2, groups);
       result = step.ok() ? TryResultOf(*ranked.learner) : step.status();
       died = !result.ok() || ranked.starter->started() > 1;
       if (!result.ok()) {
         ++losses;
         EXPECT_TRUE(absl::IsUnavailable(result.status())) << result.status();
         EXPECT_TRUE(ranked.learner->StateLost());
-        EXPECT_TRUE(absl::IsUnavailable(ranked.learner->TrainStep(2, Groups(2)).status()));
+        EXPECT_TRUE(absl::IsUnavailable(ranked.learner->TrainStep(2, groups).status()));
         EXPECT_TRUE(absl::IsUnavailable(ranked.learner->Arena().status()));
         EXPECT_TRUE(absl::IsUnavailable(ranked.learner->Snapshot().status()));
         ranked = MakeRanked(2, sharding);
@@ -262,7 +263,7 @@ TEST_F(ShardedLearnerTest, SnapshotsAreGatheredInTheBackground) {
   }
 }
 
-TEST_F(ShardedLearnerTest, ASnapshotWhoseRankDiesSaysSoAndTheStateIsLost) {
+TEST_F(ShardedLearnerTest, AFailedGatherOfASnapshotLosesTheState) {
   const Ranked ranked = MakeRanked(2, Sharding::kFull);
   ranked.starter->snapshots_in_background = true;
   TrainSteps(*ranked.learner, 1, 1);
@@ -290,7 +291,7 @@ TEST_F(ShardedLearnerTest, AnErrorOfOneRankIsThatOfAllAndTheyGoOn) {
   }
 }
 
-TEST_F(ShardedLearnerTest, ANonFiniteGradientIsNamedWhicheverRankHasIt) {
+TEST_F(ShardedLearnerTest, ANonFiniteGradientOfAnotherRankIsNamed) {
   for (const Sharding sharding : kDivided) {
     const Ranked ranked = MakeRanked(2, sharding);
     ranked.starter->overflows_at = 1;  // a layer
@@ -306,20 +307,33 @@ TEST_F(ShardedLearnerTest, ANonFiniteGradientIsNamedWhicheverRankHasIt) {
 
 TEST_F(ShardedLearnerTest, RanksThatComeLaterGetTheirParts) {
   options_.loss.kl.coef = 0.01;
+  const Ranked plain = MakeRanked(3, Sharding::kNone, /*has_reference=*/true);
+  const auto expected = TrainSteps(*plain.learner, 1, 3);
   for (const Sharding sharding : kDivided) {
     const Ranked ranked = MakeRanked(3, sharding, /*has_reference=*/true);
-    ranked.starter->available = 0;
-    EXPECT_EQ(TrainSteps(*ranked.learner, 1, 1).at(0).ranks, 1);
-    EXPECT_FALSE(ranked.policy->divided());
     ranked.starter->available = 1;
-    EXPECT_EQ(TrainSteps(*ranked.learner, 2, 2).at(0).ranks, 2);
+    auto results = TrainSteps(*ranked.learner, 1, 2);
+    EXPECT_EQ(results.at(1).ranks, 2);
     ranked.starter->available = 2;
-    EXPECT_EQ(TrainSteps(*ranked.learner, 3, 3).at(0).ranks, 3);
-    const Ranked plain = MakeRanked(3, Sharding::kNone, /*has_reference=*/true);
-    const auto expected = TrainSteps(*plain.learner, 1, 3);
+    results.push_back(TrainSteps(*ranked.learner, 3, 3).at(0));
+    EXPECT_EQ(results.at(2).ranks, 3);
+    for (size_t i = 0; i < results.size(); ++i) {
+      EXPECT_NEAR(results[i].kl_ref, expected[i].kl_ref,
+                  1e-4 * std::abs(expected[i].kl_ref) + 1e-9);
+    }
     EXPECT_LT(MaxDifference(ResultOf(*ranked.learner).masters, ResultOf(*plain.learner).masters),
               1e-3);
   }
+}
+
+TEST_F(ShardedLearnerTest, RankZeroDoesNotTrainAlone) {
+  const Ranked ranked = MakeRanked(2, Sharding::kFull);
+  ranked.starter->available = 0;
+  const absl::Status status = ranked.learner->TrainStep(1, Groups(1)).status();
+  EXPECT_EQ(status, absl::UnavailableError("no rank has joined"));
+  EXPECT_FALSE(ranked.learner->StateLost()) << "it still has all of it";
+  ranked.starter->available = 1;
+  TrainSteps(*ranked.learner, 1, 1);
 }
 
 }  // namespace

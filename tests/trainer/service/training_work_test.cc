@@ -56,10 +56,7 @@ class FakeLearnerFactory final : public LearnerFactory {
     StartedLearner started;
     auto learner = std::make_unique<FakeLearner>(journal_);
     learner->on_train = on_train;
-    if (state_losses > 0) {
-      --state_losses;
-      learner->loses_state_at = loses_state_at;
-    }
+    learner->loses_state_at = loses_state_at;
     started.learner = std::move(learner);
     started.checkpoint_files = {{"config.json", "{}"}};
     started.decode = [](const std::vector<int32_t>& ids) { return StrCat(ids.size(), " tokens"); };
@@ -68,9 +65,7 @@ class FakeLearnerFactory final : public LearnerFactory {
   std::vector<std::string> loaded;
   std::string damaged = "none";  // checkpoint that fails to load
   std::function<void(int64_t)> on_train;
-  // The first learners lose their state at this step.
   int64_t loses_state_at = 0;
-  int state_losses = 0;
 
  private:
   Journal& journal_;
@@ -90,6 +85,8 @@ class RowCounts final : public TrainingListener {
   void OnRedo(const std::string&, int64_t) override {}
   void OnCheckpoint(const std::string&, bool ok) override { ++(ok ? saved : not_saved); }
   void OnEnd(const std::string&) override {}
+  void OnStateLost(const std::string&) override { ++states_lost; }
+  int64_t states_lost = 0;
   int64_t most_waiting = 0, now_waiting = 0, now_dropped = 0;
   void OnCheckpointHook(const std::string&, const absl::Status& status) override {
     ++(status.ok() ? hooks_done : hooks_not_done);
@@ -379,25 +376,19 @@ TEST_F(TrainingWorkTest, GoesOnFromTheNewestCheckpoint) {
   EXPECT_THAT(Only({"train"}), ElementsAre("train 3", "train 4"));
 }
 
-TEST_F(TrainingWorkTest, AfterALossOfStateItGoesOnFromTheNewestCheckpoint) {
+TEST_F(TrainingWorkTest, AfterALossOfStateTheNextWorkGoesOnFromTheNewestCheckpoint) {
   Produce(8);
   CommitAsAnother({"weights of step 1", "weights of step 2"});
   Save({0, 1}, DigestOf({0, 1}));
   learners_.loses_state_at = 3;
-  learners_.state_losses = 1;
+  const absl::Status status = Run();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_EQ(rows_.states_lost, 1);
+  EXPECT_THAT(events_.Keys("{job}:events"), testing::Contains(testing::StartsWith("rank_lost/")));
+  learners_.loses_state_at = 0;
   RunWell();
   EXPECT_THAT(learners_.loaded, ElementsAre("step-1", "step-1"));
   EXPECT_THAT(Only({"train"}), ElementsAre("train 2", "train 3", "train 2", "train 3", "train 4"));
-  EXPECT_THAT(events_.Keys("{job}:events"), testing::Contains("rank_lost/3/reload-0"));
-}
-
-TEST_F(TrainingWorkTest, LossesOfStateWithoutANewStepEndTheWork) {
-  Produce(8);
-  learners_.loses_state_at = 1;
-  learners_.state_losses = 10;
-  const absl::Status status = Run();
-  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_THAT(learners_.loaded, SizeIs(4));
 }
 
 TEST_F(TrainingWorkTest, AReplacedCheckpointIsPassedOverForTheOneBefore) {
