@@ -1,6 +1,7 @@
 #include "weights/manifest.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string_view>
 
 #include "base/digest.h"
@@ -70,14 +71,18 @@ absl::Status CheckEntry(const WeightEntry& entry, int64_t total_bytes) {
 }  // namespace
 
 void HashBuckets(std::span<const std::byte> bytes, int64_t bucket_bytes, WeightManifest& manifest,
-                 const std::function<void(std::span<const std::byte>)>& visit) {
+                 std::byte* copy) {
   FRESHET_CHECK(bucket_bytes > 0);
   manifest.total_bytes = static_cast<int64_t>(bytes.size());
   manifest.bucket_bytes = bucket_bytes;
   manifest.bucket_hashes.clear();
   for (int64_t b = 0; b < NumBuckets(manifest.total_bytes, bucket_bytes); ++b) {
-    const std::span<const std::byte> bucket = Bucket(bytes, bucket_bytes, b);
-    if (visit) visit(bucket);
+    std::span<const std::byte> bucket = Bucket(bytes, bucket_bytes, b);
+    if (copy != nullptr) {
+      std::byte* to = copy + b * bucket_bytes;
+      std::memcpy(to, bucket.data(), bucket.size());
+      bucket = {to, bucket.size()};
+    }
     manifest.bucket_hashes.push_back(Xxh3(bucket.data(), bucket.size()));
   }
   manifest.content_hash = ContentHash(manifest.bucket_hashes);
