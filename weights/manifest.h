@@ -52,7 +52,8 @@ struct WeightLimits {
 };
 
 // Fills total_bytes, bucket_hashes and content_hash for `bytes`. Requires bucket_bytes > 0. Unless
-// `copy` is null, copies the bytes there and hashes the copy while it is in the CPU's cache.
+// `copy` is null, copies the bytes there and hashes the copy while it is in the CPU's cache. Uses
+// up to 8 threads.
 void HashBuckets(std::span<const std::byte> bytes, int64_t bucket_bytes, WeightManifest& manifest,
                  std::byte* copy = nullptr);
 
