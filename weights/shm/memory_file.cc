@@ -38,10 +38,15 @@ absl::StatusOr<std::shared_ptr<MappedFile>> CreateFile() {
 
 std::string PathOf(int fd) { return StrCat("/proc/", ::getpid(), "/fd/", fd); }
 
+// Ends the file with the hash; "": with zeros.
 void SetHash(MappedFile& file, std::string_view content_hash) {
   std::byte* hash = file.data() + file.size() - kHashDigits;
   std::memset(hash, 0, kHashDigits);
   std::memcpy(hash, content_hash.data(), content_hash.size());
+}
+
+bool AddSeals(const MappedFile& file, int seals) {
+  return ::fcntl(file.fd(), F_ADD_SEALS, kFixedSizeSeals | seals) == 0;
 }
 
 bool LockAlone(const MappedFile& file) { return ::flock(file.fd(), LOCK_EX | LOCK_NB) == 0; }
@@ -56,8 +61,7 @@ WeightBytes Arena(std::shared_ptr<MappedFile> file, size_t size) {
 absl::StatusOr<WeightBytes> CopyAndSeal(std::span<const std::byte> bytes) {
   FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<MappedFile> file, CreateFile());
   FRESHET_RETURN_IF_ERROR(WriteAll(file->fd(), bytes));
-  if (::fcntl(file->fd(), F_ADD_SEALS, kFixedSizeSeals | F_SEAL_WRITE) != 0)
-    return NoMemory("seal");
+  if (!AddSeals(*file, F_SEAL_WRITE)) return NoMemory("seal");
   // Map through a read-only descriptor: kernels before 6.7 reject a sealed file's writable one.
   const MappedFile reader(::open(PathOf(file->fd()).c_str(), O_RDONLY | O_CLOEXEC));
   if (reader.fd() < 0 || !file->Map(reader.fd(), bytes.size(), PROT_READ)) return NoMemory("mmap");
@@ -71,9 +75,9 @@ absl::StatusOr<std::shared_ptr<MappedFile>> CreateLocked(size_t size, int seal) 
   const auto length = static_cast<off_t>(size);
   if (::ftruncate(file->fd(), length) != 0) return NoMemory("ftruncate");
   if (!file->Map(file->fd(), size, PROT_READ | PROT_WRITE)) return NoMemory("mmap");
-  // From now on nobody can map it writable, nor write to it by a call.
-  if (::fcntl(file->fd(), F_ADD_SEALS, kFixedSizeSeals | seal) != 0 || !LockAlone(*file))
-    return nullptr;
+  // gVisor accepts seals that it does not know.
+  const bool unsealed = !AddSeals(*file, seal) || ::pwrite(file->fd(), "", 1, 0) >= 0;
+  if (unsealed || !LockAlone(*file)) return nullptr;
   // Otherwise writing to the mapping without memory would be fatal.
   if (::fallocate(file->fd(), 0, 0, length) != 0) return NoMemory("fallocate");
   return file;

@@ -31,8 +31,8 @@ namespace freshet {
 // of its arenas and at most one more.
 class MemoryFileStager final : public WeightStager {
  public:
-  // `seal` is F_SEAL_FUTURE_WRITE, which Linux has from 5.1 on, and gVisor lacks. Where the system
-  // refuses it, every version gets a new file with F_SEAL_WRITE.
+  // `seal` is F_SEAL_FUTURE_WRITE, which Linux has from 5.1 on and gVisor lacks. Where it does not
+  // work, every version gets a new file with F_SEAL_WRITE.
   explicit MemoryFileStager(int seal = F_SEAL_FUTURE_WRITE) : seal_(seal) {}
 
   absl::StatusOr<WeightBytes> Stage(std::span<const std::byte> source, int64_t bucket_bytes,

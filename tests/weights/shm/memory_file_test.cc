@@ -276,15 +276,18 @@ TEST(MemoryFile, ManyFilesLeaveOneFreeAtTheTrainerAndTwoMappedByTheEngine) {
 
 TEST(MemoryFile, WithoutTheSealEveryVersionGetsAFileThatNobodyCanChange) {
   const VersionForTest first = Version(1);
-  MemoryFileStager stager(kUnknownSeal);
-  MemoryFileReader reader;
-  WeightBytes staged = Stage(stager, first);
-  EXPECT_NE(::fcntl(staged->shared_fd(), F_GET_SEALS) & F_SEAL_WRITE, 0);
-  const auto mapped = reader.Map(MemoryFilePath(*staged), first.manifest);
-  ASSERT_TRUE(mapped.ok()) << mapped.status();
-  staged.reset();
-  Stage(stager, Version(2));
-  EXPECT_EQ(**mapped, *first.bytes);
+  // 0 is a seal that is accepted but has no effect.
+  for (const int seal : {kUnknownSeal, 0}) {
+    MemoryFileStager stager(seal);
+    MemoryFileReader reader;
+    WeightBytes staged = Stage(stager, first);
+    EXPECT_NE(::fcntl(staged->shared_fd(), F_GET_SEALS) & F_SEAL_WRITE, 0);
+    const auto mapped = reader.Map(MemoryFilePath(*staged), first.manifest);
+    ASSERT_TRUE(mapped.ok()) << mapped.status();
+    staged.reset();
+    Stage(stager, Version(2));
+    EXPECT_EQ(**mapped, *first.bytes);
+  }
 }
 
 TEST(MemoryFile, HeapBytesAreCopiedAndSharedOnesAreNot) {
