@@ -124,11 +124,13 @@ class Trainer {
     const WeightSnapshot& staged = publisher.Stage({0, version_}, 1, bytes_);
     times.stage = Seconds(start);
     start = SystemClock::Get().Now();
+    absl::Time end = start;
     const absl::Status started =
-        publisher.Publish({staged.manifest.policy, 1, version_, staged.manifest.content_hash, ""});
+        publisher.Publish({staged.manifest.policy, 1, version_, staged.manifest.content_hash, ""},
+                          [&end] { end = SystemClock::Get().Now(); });
     if (meanwhile) meanwhile();
     times.holders = started.ok() ? publisher.AwaitPublished() : 0;
-    times.publish = Seconds(start);
+    times.publish = absl::ToDoubleSeconds(end - start);
     return times;
   }
 
