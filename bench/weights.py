@@ -69,6 +69,11 @@ class Table:
         self.rows.append(figures.bound(
             f"{route}: versions lost by permanent engines in {storm['published']}, {storm['changes']} changes in "
             f"{storm['seconds']:.0f} s", storm["lost"], 0, "versions", True))
+        self.rows.append(figures.bound(f"{route}: samples lost or cut short by permanent engines so far",
+                                       storm["samples_lost"], 0, "samples", True))
+        self.rows.append(row(f"{route}: tokens of permanent engines then, against before", storm["tokens_per_second"],
+                             storm["tokens_per_second_before"], "before", "tokens/s",
+                             storm["tokens_per_second"] / storm["tokens_per_second_before"]))
 
 
 def main():

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,10 +51,11 @@ struct WeightLimits {
   int64_t max_buckets = 131'072;  // 8 bytes each; keeps a manifest below 4 MiB
 };
 
-// Fills total_bytes, bucket_hashes and content_hash for `bytes`. Requires bucket_bytes > 0. Calls
-// `visit` with each bucket before hashing it, so that a copy made there reads the memory only once.
+// Fills total_bytes, bucket_hashes and content_hash for `bytes`. Requires bucket_bytes > 0. Unless
+// `copy` is null, copies the bytes there and hashes the copy while it is in the CPU's cache. Uses
+// up to 8 threads.
 void HashBuckets(std::span<const std::byte> bytes, int64_t bucket_bytes, WeightManifest& manifest,
-                 const std::function<void(std::span<const std::byte>)>& visit = {});
+                 std::byte* copy = nullptr);
 
 // DATA_LOSS: the size differs from the manifest, or a bucket does; the message names the first one.
 absl::Status VerifyBuckets(const WeightManifest& manifest, std::span<const std::byte> bytes);

@@ -74,10 +74,13 @@ class Generator {
       if (engine_->Idle()) Submit();
       const absl::Time start = SystemClock::Get().Now();
       const int64_t before = engine_->stats().tokens_generated;
-      Check(engine_->Poll().status());
+      const auto outputs = engine_->Poll();
+      Check(outputs.status());
+      const auto whole = std::count_if(outputs->begin(), outputs->end(), IsWhole);
       const absl::Time end = SystemClock::Get().Now();
       MutexLock lock(mu_);
       tokens_ += engine_->stats().tokens_generated - before;
+      completed_ += whole;
       steps_.push_back(absl::ToDoubleSeconds(end - start));
       if (last != absl::InfinitePast()) gap_ = std::max(gap_, absl::ToDoubleSeconds(end - last));
       last = end;
@@ -91,14 +94,12 @@ class Generator {
       std::sort(steps_.begin(), steps_.end());
       median = steps_[steps_.size() / 2];
     }
-    const nlohmann::json stats = {{"version", version_},
-                                  {"versions", versions_},
-                                  {"tokens", tokens_},
-                                  {"step_seconds", median},
-                                  {"gap_seconds", gap_}};
+    const nlohmann::json stats = {
+        {"version", version_},   {"versions", versions_},         {"tokens", tokens_},
+        {"requests", requests_}, {"samples_lost", samples_lost_}, {"step_seconds", median},
+        {"gap_seconds", gap_}};
     steps_.clear();
     gap_ = 0;
-    tokens_ = 0;
     return stats;
   }
 
@@ -109,23 +110,36 @@ class Generator {
   }
   void Submit() {
     GenerationRequest request;
-    request.id = request.ordinal = ++requests_;
+    {
+      MutexLock lock(mu_);
+      samples_lost_ = requests_ * batch_ - completed_;
+      request.id = request.ordinal = ++requests_;
+    }
     request.seed = 1;
     for (int i = 0; i < kPrompt; ++i) request.prompt_ids.push_back((7 * i) % 1000);
     for (int i = 0; i < batch_; ++i) request.sample_indices.push_back(i);
     request.sampling.max_new_tokens = kGenerate;
     Check(engine_->Submit(std::move(request)));
   }
+  // Whether the sample was generated to its end.
+  static bool IsWhole(const GenerationOutput& output) {
+    const Response& response = output.response;
+    return output.error.ok() &&
+           (response.finish == FinishReason::kStop || (response.finish == FinishReason::kLength &&
+                                                       response.response_ids.size() == kGenerate));
+  }
 
   const ModelConfig config_;
   const int batch_;
   const std::shared_ptr<WeightSubscriber> subscriber_;
   std::unique_ptr<NativeEngine> engine_;
-  int64_t requests_ = 0;
   Mutex mu_;
   int64_t version_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t versions_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t tokens_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t requests_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t completed_ ABSL_GUARDED_BY(mu_) = 0;     // whole samples
+  int64_t samples_lost_ ABSL_GUARDED_BY(mu_) = 0;  // of all requests but the newest
   double gap_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<double> steps_ ABSL_GUARDED_BY(mu_);
 };

@@ -124,11 +124,13 @@ class Trainer {
     const WeightSnapshot& staged = publisher.Stage({0, version_}, 1, bytes_);
     times.stage = Seconds(start);
     start = SystemClock::Get().Now();
+    absl::Time end = start;
     const absl::Status started =
-        publisher.Publish({staged.manifest.policy, 1, version_, staged.manifest.content_hash, ""});
+        publisher.Publish({staged.manifest.policy, 1, version_, staged.manifest.content_hash, ""},
+                          [&end] { end = SystemClock::Get().Now(); });
     if (meanwhile) meanwhile();
     times.holders = started.ok() ? publisher.AwaitPublished() : 0;
-    times.publish = Seconds(start);
+    times.publish = absl::ToDoubleSeconds(end - start);
     return times;
   }
 
@@ -158,10 +160,10 @@ class Trainer {
   nlohmann::json Publish(const std::string& route) {
     Publisher(route);
     Pause(absl::Seconds(1));
-    for (auto& engine : engines_) engine->Stats();
+    const int64_t tokens_before = Total(engines_.size(), "tokens");
     Pause(absl::Seconds(batch_ > 0 ? 1.0 : 0.0));
     double step = 0;
-    int64_t tokens = 0;
+    int64_t tokens = -tokens_before;
     for (auto& engine : engines_) {
       const nlohmann::json stats = engine->Stats();
       step = std::max(step, stats.at("step_seconds").get<double>());
@@ -204,17 +206,41 @@ class Trainer {
             {"others", engines_.size()}};
   }
 
+  // The sum of a counter of the first `engines` engines.
+  int64_t Total(size_t engines, const char* counter) {
+    int64_t total = 0;
+    for (size_t i = 0; i < engines; ++i) total += engines_[i]->Stats().at(counter).get<int64_t>();
+    return total;
+  }
+
+  // Waits until the first `engines` engines have ended the requests that they are generating.
+  bool AwaitRequests(size_t engines) {
+    const absl::Time give_up = SystemClock::Get().Now() + kTakeLimit;
+    for (size_t i = 0; i < engines; ++i) {
+      const int64_t running = engines_[i]->Stats().at("requests");
+      while (running > 0 && engines_[i]->Stats().at("requests") == running) {
+        if (SystemClock::Get().Now() > give_up) return false;
+        Pause(absl::Milliseconds(100));
+      }
+    }
+    return true;
+  }
+
   // Engines come and go, one change at a time, while versions flow. The permanent ones must take
-  // every version that is published.
+  // every version that is published, and complete all their samples.
   nlohmann::json Storm(const std::string& route, int changes, double seconds) {
     const size_t permanent = engines_.size();
     Send(route);
     double step = 0;
     double stall = 0;
     if (!AwaitTaken(permanent, step, stall)) return {{"error", "no start"}};
-    std::vector<int64_t> before;
-    for (size_t i = 0; i < permanent; ++i) before.push_back(engines_[i]->Stats().at("versions"));
-    const absl::Time start = SystemClock::Get().Now();
+    int64_t tokens = Total(permanent, "tokens");
+    absl::Time start = SystemClock::Get().Now();
+    Pause(absl::Seconds(seconds / 6));
+    const double quiet = static_cast<double>(Total(permanent, "tokens") - tokens) / Seconds(start);
+    const int64_t before = Total(permanent, "versions");
+    tokens = Total(permanent, "tokens");
+    start = SystemClock::Get().Now();
     int done = 0;
     int64_t published = 0;
     int64_t lost = 0;
@@ -234,14 +260,18 @@ class Trainer {
       ++published;
       if (!AwaitTaken(permanent, step, stall)) ++lost;
     }
-    int64_t taken = 0;
-    for (size_t i = 0; i < permanent; ++i) {
-      taken += engines_[i]->Stats().at("versions").get<int64_t>() - before[i];
-    }
-    return {{"seconds", Seconds(start)},
+    const double took = Seconds(start);
+    tokens = Total(permanent, "tokens") - tokens;
+    const int64_t taken = Total(permanent, "versions") - before;
+    const bool ended = AwaitRequests(permanent);
+    return {{"seconds", took},
             {"changes", done},
             {"published", published},
             {"lost", lost + static_cast<int64_t>(permanent) * published - taken},
+            {"samples_lost", Total(permanent, "samples_lost") +
+                                 (ended ? 0 : static_cast<int64_t>(permanent) * batch_)},
+            {"tokens_per_second", static_cast<double>(tokens) / took},
+            {"tokens_per_second_before", quiet},
             {"slowest_seconds", slowest}};
   }
 

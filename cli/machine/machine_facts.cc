@@ -24,6 +24,7 @@
 #include "model/model_files.h"
 #include "text/tokenizer.h"
 #include "weights/shm/memory_file.h"
+#include "weights/shm/memory_file_reader.h"
 #include "weights/weight_arena.h"
 
 namespace freshet {
@@ -61,10 +62,13 @@ std::string ExistingFolder(std::string path) {
 
 // Why a memory file cannot be created here and mapped through its path; "" if it can.
 std::string TryMemoryFile() {
+  const std::vector<std::byte> bytes(kProbeBytes);
+  WeightManifest manifest;
   const absl::StatusOr<WeightBytes> file =
-      InMemoryFile(MakeWeightBytes(std::vector<std::byte>(kProbeBytes)));
+      MemoryFileStager().Stage(bytes, /*bucket_bytes=*/kProbeBytes, manifest);
   if (!file.ok()) return Message(file.status());
-  const absl::StatusOr<WeightBytes> mapped = MapMemoryFile(MemoryFilePath(**file), kProbeBytes);
+  const absl::StatusOr<WeightBytes> mapped =
+      MemoryFileReader().Map(MemoryFilePath(**file), manifest);
   return mapped.ok() ? "" : Message(mapped.status());
 }
 

@@ -1,6 +1,8 @@
 #include "weights/manifest.h"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "base/digest.h"
 #include "base/str_cat.h"
@@ -41,6 +43,19 @@ TEST(HashBuckets, EqualBytesGiveEqualHashesAndOthersDoNot) {
   HashBuckets(*PatternBytes(1000, 2), 64, c);
   EXPECT_EQ(a.content_hash, b.content_hash);
   EXPECT_NE(a.content_hash, c.content_hash);
+}
+
+TEST(HashBuckets, CopiesAndHashesInSeveralThreadsAsInOne) {
+  const WeightBytes bytes = PatternBytes((16 << 20) + 3, 1);
+  std::vector<std::byte> copy(bytes->size());
+  WeightManifest manifest;
+  HashBuckets(*bytes, 1 << 20, manifest, copy.data());
+  EXPECT_TRUE(std::equal(bytes->begin(), bytes->end(), copy.begin()));
+  ASSERT_EQ(manifest.bucket_hashes.size(), 17U);
+  for (int64_t b = 0; b < 17; ++b) {
+    EXPECT_EQ(manifest.bucket_hashes[static_cast<size_t>(b)],
+              Xxh3(copy.data() + (b << 20), b < 16 ? 1 << 20 : 3));
+  }
 }
 
 TEST(VerifyBuckets, AcceptsWhatWasHashed) {

@@ -12,7 +12,6 @@
 #include "weights/grpc/chunk_codec.h"
 #include "weights/grpc/manifest_codec.h"
 #include "weights/grpc/prepare_reactor.h"
-#include "weights/shm/memory_file.h"
 
 namespace freshet {
 namespace {
@@ -99,7 +98,7 @@ void GrpcWeightService::Serve(const std::string& job, WeightEndpoint endpoint) {
   if (!endpoint.committed && endpoint.subscriber != nullptr) {
     endpoint.committed = [subscriber = endpoint.subscriber] { return subscriber->Committed(); };
   }
-  Served served{std::move(endpoint), nullptr};
+  Served served{std::move(endpoint), nullptr, std::make_shared<MemoryFileReader>()};
   if (served.endpoint.subscriber != nullptr && !served.endpoint.broadcast_backend.empty()) {
     served.receiver =
         std::make_shared<BroadcastReceiver>(options_.open_backend, served.endpoint.subscriber,
@@ -174,7 +173,8 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* GrpcWeightService::
 }
 
 absl::Status GrpcWeightService::TakeShared(const weights::v1::PrepareSharedRequest& request) {
-  FRESHET_ASSIGN_OR_RETURN(const WeightEndpoint endpoint, Find(request.job()));
+  FRESHET_ASSIGN_OR_RETURN(const Served served, FindServed(request.job()));
+  const WeightEndpoint& endpoint = served.endpoint;
   if (endpoint.subscriber == nullptr) {
     return FailedPrecondition("this member takes no weights of job ", request.job());
   }
@@ -186,9 +186,8 @@ absl::Status GrpcWeightService::TakeShared(const weights::v1::PrepareSharedReque
   FRESHET_ASSIGN_OR_RETURN(const WeightSubscriber::Admission admission,
                            endpoint.subscriber->Admit(manifest));
   if (admission == WeightSubscriber::Admission::kHeld) return absl::OkStatus();
-  FRESHET_ASSIGN_OR_RETURN(WeightBytes bytes, MapMemoryFile(request.path(), manifest.total_bytes));
   const absl::Time start = clock_.Now();
-  FRESHET_RETURN_IF_ERROR(VerifyBuckets(manifest, *bytes));
+  FRESHET_ASSIGN_OR_RETURN(WeightBytes bytes, served.files->Map(request.path(), manifest));
   if (observer_ != nullptr) observer_->OnPhase(WeightPhase::kVerify, clock_.Now() - start);
   return endpoint.subscriber->PrepareVerified(manifest, std::move(bytes));
 }

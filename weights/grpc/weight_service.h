@@ -18,6 +18,7 @@
 #include "weights/broadcast_receiver.h"
 #include "weights/grpc/channel_source.h"
 #include "weights/manifest.h"
+#include "weights/shm/memory_file_reader.h"
 #include "weights/weight_buffer_pool.h"
 #include "weights/weight_subscriber.h"
 #include "weights/weight_sync_observer.h"
@@ -96,6 +97,7 @@ class GrpcWeightService final
   struct Served {
     WeightEndpoint endpoint;
     std::shared_ptr<BroadcastReceiver> receiver;  // null: takes part in no broadcasts
+    std::shared_ptr<MemoryFileReader> files;
   };
 
   // NOT_FOUND: this process does not serve the job.

@@ -286,11 +286,20 @@ TEST_F(WeightServiceTest, TakesOnlySoManyStreams) {
 }
 
 TEST_F(WeightServiceTest, MapsAVersionThatIsShared) {
-  const auto file = InMemoryFile(version_.bytes);
+  MemoryFileStager stager;
+  WeightManifest manifest;
+  auto file = stager.Stage(*version_.bytes, version_.manifest.bucket_bytes, manifest);
   ASSERT_TRUE(file.ok());
   EXPECT_TRUE(SendShared(version_, MemoryFilePath(**file)).ok());
   EXPECT_TRUE(Prepared(version_));
+  // The engine keeps the file although the trainer stages more versions.
+  file->reset();
+  const VersionForTest next = MakeVersion({0, 2}, 1, 1000, 64);
+  file = stager.Stage(*next.bytes, 64, manifest);
+  ASSERT_TRUE(file.ok());
   EXPECT_EQ(*engine_->subscriber().Take()->bytes, *version_.bytes);
+  EXPECT_EQ(SendShared(MakeVersion({0, 3}, 1, 1000, 64), MemoryFilePath(**file)).error_code(),
+            grpc::StatusCode::DATA_LOSS);
 }
 
 TEST_F(WeightServiceTest, RefusesSharedMemoryThatIsNotAsAnnounced) {
