@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "base/str_cat.h"
 #include "model/tensor_convert.h"
 #include "trainer/learner/block_exchange.h"
 #include "trainer/learner/blockwise_pass.h"

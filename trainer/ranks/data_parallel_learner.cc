@@ -169,14 +169,15 @@ absl::Status DataParallelLearner::WithRanks(int64_t step,
     const bool formed = group_ != nullptr;
     Disband();
     lost_.push_back(reason);
-    FRESHET_LOG(Warning) << "event=" << (formed ? "rank_lost" : "ranks_not_formed")
-                         << " step=" << step << " reason=" << LogQuoted(reason)
-                         << " next=" << LogQuoted(DecideRanks(ranks_, std::ssize(lost_)).reason);
-    if (status.ok()) return status;  // the work is done; the next one forms a new group
     // Rank 0 alone may lack the memory.
-    if (std::ssize(lost_) == kMostTries && learner_->options().sharding != Sharding::kNone) {
-      return StatusOf(absl::StatusCode::kUnavailable, reason);
-    }
+    const bool ends =
+        std::ssize(lost_) == kMostTries && learner_->options().sharding != Sharding::kNone;
+    FRESHET_LOG(Warning) << "event=" << (formed ? "rank_lost" : "ranks_not_formed")
+                         << " step=" << step << " reason=" << LogQuoted(reason) << " next="
+                         << LogQuoted(ends ? "the step fails"
+                                           : DecideRanks(ranks_, std::ssize(lost_)).reason);
+    if (status.ok()) return status;  // the work is done; the next one forms a new group
+    if (ends) return StatusOf(absl::StatusCode::kUnavailable, reason);
   }
 }
 
