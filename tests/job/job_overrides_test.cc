@@ -97,7 +97,8 @@ TEST(Overrides, FaultsNameSet) {
            Case{"name.x=1", "--set: name.x: is below a value that is not a block"},
            Case{"trainer=5",
                 "--set: trainer: expected a block with the keys steps, minibatches_per_step, "
-                "max_tokens_per_microbatch, threads, activation_checkpointing, ranks, device, got "
+                "max_tokens_per_microbatch, threads, activation_checkpointing, ranks, device, "
+                "sharding, got "
                 "'5'"},
            Case{"eval={rows: [}", "--set: eval: the value is not valid YAML: illegal flow end"},
            Case{"rollout.stop_token_ids.x=1",

@@ -160,9 +160,10 @@ absl::Status PolicyLearner::LoadOptimizer(const std::string& checkpoint_dir,
   FRESHET_ASSIGN_OR_RETURN(const auto file, OpenOptimizer(checkpoint_dir));
   const auto zeros = [&] { return at::zeros({state_->layout.num_elements}, at::kFloat); };
   AdamWState state{optimizer_steps, zeros(), zeros()};
-  for (const auto& [range, shape] : state_->parameters) {
+  for (const Parameter& parameter : state_->parameters) {
+    const ParameterRange& range = parameter.range;
     const auto read = [&](const char* prefix, const at::Tensor& to) {
-      return ReadFloats(*file, prefix + range.name, shape,
+      return ReadFloats(*file, prefix + range.name, parameter.shape,
                         to.mutable_data_ptr<float>() + range.begin);
     };
     FRESHET_RETURN_IF_ERROR(read("exp_avg.", state.exp_avg));
