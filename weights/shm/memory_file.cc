@@ -14,6 +14,8 @@
 namespace freshet {
 namespace {
 
+constexpr off_t kReservedAtOnce = off_t{64} << 20;
+
 absl::Status NoMemory(const char* what) {
   return ResourceExhausted("shared memory: ", what, ": ", std::strerror(errno));
 }
@@ -78,8 +80,16 @@ absl::StatusOr<std::shared_ptr<MappedFile>> CreateLocked(size_t size, int seal) 
   // gVisor accepts seals that it does not know.
   const bool unsealed = !AddSeals(*file, seal) || ::pwrite(file->fd(), "", 1, 0) >= 0;
   if (unsealed || !LockAlone(*file)) return nullptr;
-  // Otherwise writing to the mapping without memory would be fatal.
-  if (::fallocate(file->fd(), 0, 0, length) != 0) return NoMemory("fallocate");
+  // Otherwise writing to the mapping without memory would be fatal. In pieces, because a signal may
+  // interrupt and undo a call.
+  for (off_t begin = 0; begin < length;) {
+    const off_t piece = std::min(length - begin, kReservedAtOnce);
+    if (::fallocate(file->fd(), 0, begin, piece) == 0) {
+      begin += piece;
+    } else if (errno != EINTR) {
+      return NoMemory("fallocate");
+    }
+  }
   return file;
 }
 
