@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the steps and the memory of a trainer with two ranks that divide nothing, the optimizer's state, or the model.
+"""Measures the steps and the memory of a trainer whose ranks divide nothing, the optimizer's state, or the model.
 
     ranks.py [--rounds 5] [--ranks 2] [--bin build/bin]
 

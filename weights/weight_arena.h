@@ -13,8 +13,8 @@ namespace freshet {
 // Bytes of one version, on the heap or in memory shared between processes. Immutable. Thread-safe.
 class WeightArena {
  public:
-  // `owner` keeps [data, data + size) alive and unchanged. `shared_fd`: the memory file with
-  // exactly these bytes, kept open by `owner`; -1 if the bytes are private or another process's
+  // `owner` keeps [data, data + size) alive and unchanged. `shared_fd`: the memory file that
+  // starts with these bytes, kept open by `owner`; -1 if the bytes are private or another process's
   // file.
   WeightArena(const std::byte* data, size_t size, std::shared_ptr<const void> owner,
               int shared_fd = -1)

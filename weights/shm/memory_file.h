@@ -39,7 +39,8 @@ class MemoryFileStager final : public WeightStager {
                                     WeightManifest& manifest) override;
 
  private:
-  // A file of `size` bytes that this process has locked alone; null if the system lacks the seal.
+  // A file for `size` bytes and their hash that this process has locked alone; null if the system
+  // lacks the seal.
   absl::StatusOr<std::shared_ptr<MappedFile>> Reserve(size_t size);
 
   const int seal_;
