@@ -13,7 +13,6 @@
 #include "weights/transfer_time.h"
 
 namespace freshet {
-
 namespace {
 
 // How long the other ranks may take to begin to send their parts of a snapshot: they have nothing
@@ -173,8 +172,7 @@ absl::Status PolicyLearner::ReduceGradients() {
 }
 
 absl::StatusOr<double> PolicyLearner::AddSquares(const std::vector<double>& own) const {
-  const std::vector<ShardLayout::Piece> pieces =
-      state_->shards.Divide(state_->ParameterRanges(), /*fine=*/true);
+  const std::vector<ShardLayout::Piece>& pieces = state_->pieces;
   const auto ranks = static_cast<size_t>(state_->shards.ranks());
   std::vector<size_t> counts(ranks, 0);
   for (const ShardLayout::Piece& piece : pieces) ++counts[static_cast<size_t>(piece.rank)];

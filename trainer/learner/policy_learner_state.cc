@@ -14,8 +14,9 @@ std::vector<ParameterRange> PolicyLearner::State::ParameterRanges() const {
 
 absl::Status PolicyLearner::State::ResetOptimizer(int rank, AdamWState from) {
   std::vector<ParameterRange> own;
-  for (ShardLayout::Piece& piece : shards.Divide(ParameterRanges(), /*fine=*/device.is_cpu())) {
-    if (piece.rank == rank) own.push_back(std::move(piece.range));
+  pieces = shards.Divide(ParameterRanges(), /*fine=*/device.is_cpu());
+  for (const ShardLayout::Piece& piece : pieces) {
+    if (piece.rank == rank) own.push_back(piece.range);
   }
   const PolicyLearnerOptions& o = options;
   FRESHET_ASSIGN_OR_RETURN(

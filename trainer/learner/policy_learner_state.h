@@ -95,6 +95,7 @@ struct PolicyLearner::State {
   Transformer model;
   ShardLayout shards;  // of one rank: the state is whole
   std::vector<Parameter> parameters;
+  std::vector<ShardLayout::Piece> pieces;  // of all ranks, as their optimizers have them
   // Of the whole arena or, where noted, of this rank's part if the state is divided.
   at::Tensor masters;  // part
   at::Tensor rounded;  // the masters in bf16, part; undefined in fp32

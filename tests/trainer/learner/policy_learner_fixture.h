@@ -47,7 +47,7 @@ class PolicyLearnerFixture : public testing::Test {
   }
   std::unique_ptr<PolicyLearner> MakeLearner() const { return MakeLearner(options_); }
   // Writes the learner's checkpoint of step `step`; returns its directory.
-  std::string Save(const PolicyLearner& learner, int64_t step, Dtype dtype = Dtype::kF32) {
+  std::string Save(const Learner& learner, int64_t step, Dtype dtype = Dtype::kF32) {
     CheckpointContents contents;
     contents.weights_dtype = dtype;
     contents.state.job = "job";

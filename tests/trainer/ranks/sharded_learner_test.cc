@@ -85,18 +85,6 @@ class ShardedLearnerTest : public PolicyLearnerFixture {
     }
     return results;
   }
-  std::string SaveFrom(const Learner& learner, int64_t step) {
-    CheckpointContents contents;
-    contents.state.job = "job";
-    contents.state.policy = {0, step};
-    contents.learner = *learner.Snapshot();
-    contents.files = {{"config.json", options_.model.ToJson()}};
-    FaultPoints faults;
-    const auto written = WriteCheckpoint(
-        dir_.path(), contents, [] { return absl::OkStatus(); }, faults);
-    EXPECT_TRUE(written.ok()) << written.status();
-    return dir_.File(StrCat("step-", step));
-  }
   static void Load(PolicyLearner& learner, const std::string& path, int64_t steps) {
     ASSERT_TRUE(learner.LoadMasters(path).ok());
     ASSERT_TRUE(learner.LoadOptimizer(path, steps).ok());
@@ -183,7 +171,7 @@ TEST_F(ShardedLearnerTest, AnyNumberOfRanksGivesTheSameGradient) {
 TEST_F(ShardedLearnerTest, ACheckpointContinuesWithAnyNumberOfRanksAndSharding) {
   const Ranked writer = MakeRanked(3, Sharding::kFull);
   TrainSteps(*writer.learner, 1, 2);
-  const std::string path = SaveFrom(*writer.learner, 2);
+  const std::string path = Save(*writer.learner, 2);
   TrainSteps(*writer.learner, 3, 3);
   const LearnerResult expected = ResultOf(*writer.learner);
   for (const Sharding sharding : {Sharding::kNone, Sharding::kOptimizer, Sharding::kFull}) {
@@ -206,7 +194,7 @@ TEST_F(ShardedLearnerTest, ALostPartOfTheStateIsSaidAndACheckpointGoesOn) {
   for (const Sharding sharding : kDivided) {
     const Ranked undisturbed = MakeRanked(2, sharding);
     TrainSteps(*undisturbed.learner, 1, 1);
-    const std::string path = SaveFrom(*undisturbed.learner, 1);
+    const std::string path = Save(*undisturbed.learner, 1);
     TrainSteps(*undisturbed.learner, 2, 2);
     const LearnerResult expected = ResultOf(*undisturbed.learner);
     const auto groups = Groups(2);
