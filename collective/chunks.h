@@ -17,6 +17,13 @@ inline absl::Status CheckParts(size_t all, size_t own, int ranks) {
   return InvalidArgument("collective: ", all, " elements are not ", ranks, " parts of ", own);
 }
 
+// For Gather: on rank 0 only.
+inline absl::Status CheckGather(size_t all, size_t own, int rank, int ranks) {
+  if (rank == 0) return CheckParts(all, own, ranks);
+  if (all == 0) return absl::OkStatus();
+  return InvalidArgument("collective: only rank 0 gathers, and this is rank ", rank);
+}
+
 // A part of an operation: bytes [first, first + size) of its data, in staging buffer `slot`.
 struct Chunk {
   size_t slot = 0;  // 0 or 1

@@ -42,6 +42,9 @@ class Communicator {
   // `all` becomes the concatenation of every rank's `own`, by rank.
   virtual absl::Status AllGather(std::span<const std::byte> own, std::span<std::byte> all,
                                  absl::Duration timeout) = 0;
+  // As AllGather, but only rank 0 gets the result; `all` is empty on the others.
+  virtual absl::Status Gather(std::span<const std::byte> own, std::span<std::byte> all,
+                              absl::Duration timeout) = 0;
   // Returns when all ranks have called it.
   virtual absl::Status Barrier(absl::Duration timeout) = 0;
 

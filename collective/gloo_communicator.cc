@@ -158,6 +158,33 @@ class GlooCommunicator final : public Communicator {
         });
   }
 
+  absl::Status Gather(std::span<const std::byte> own, std::span<std::byte> all,
+                      absl::Duration timeout) override {
+    FRESHET_RETURN_IF_ERROR(CheckGather(all.size(), own.size(), rank(), size()));
+    const auto ranks = static_cast<size_t>(size());
+    if (ranks == 1) return Copy(own, all);
+    return InChunks(
+        own.size(), timeout,
+        [&](const Chunk& chunk, at::Tensor& staging, absl::Duration left) {
+          std::vector<at::Tensor> mine = {Bytes(chunk.size)};
+          std::memcpy(Data(mine[0]), own.data() + chunk.first, chunk.size);
+          std::vector<std::vector<at::Tensor>> outputs;
+          if (rank() == 0) {
+            staging = Bytes(ranks * chunk.size);
+            outputs.push_back(staging.chunk(static_cast<int64_t>(ranks)));
+          }
+          c10d::GatherOptions options;
+          options.timeout = Milliseconds(left);
+          return group_->gather(outputs, mine, options);
+        },
+        [&](const Chunk& chunk, const at::Tensor& staging) {
+          for (size_t r = 0; r < ranks && rank() == 0; ++r) {
+            std::memcpy(all.data() + r * own.size() + chunk.first, Data(staging) + r * chunk.size,
+                        chunk.size);
+          }
+        });
+  }
+
   absl::Status Barrier(absl::Duration timeout) override {
     float one = 1;
     return AllReduce({&one, 1}, timeout);

@@ -142,12 +142,14 @@ class NcclCommunicator final : public Communicator {
   absl::Status AllGather(std::span<const std::byte> own, std::span<std::byte> all,
                          absl::Duration timeout) override {
     FRESHET_RETURN_IF_ERROR(CheckParts(all.size(), own.size(), size()));
-    const Buffers buffers = {own.data(), own.size(), 1, all.data(), own.size(), Ranks()};
-    return Run(own.size(), timeout, buffers,
-               [&](NcclComm comm, const Chunk& chunk, std::byte* in, std::byte* out) {
-                 return library_->all_gather(in, out, chunk.size, kNcclBytes, comm,
-                                             slots_[chunk.slot].stream());
-               });
+    return GatherParts(own, all.data(), /*copied=*/Ranks(), timeout);
+  }
+
+  // NCCL has no such operation before version 2.28, so the GPUs exchange all parts.
+  absl::Status Gather(std::span<const std::byte> own, std::span<std::byte> all,
+                      absl::Duration timeout) override {
+    FRESHET_RETURN_IF_ERROR(CheckGather(all.size(), own.size(), rank(), size()));
+    return GatherParts(own, all.data(), /*copied=*/rank() == 0 ? Ranks() : 0, timeout);
   }
 
   absl::Status Barrier(absl::Duration timeout) override {
@@ -174,9 +176,20 @@ class NcclCommunicator final : public Communicator {
     size_t in_stride, in_parts;
     std::byte* out;
     size_t out_stride, out_parts;
+    size_t out_copied = out_parts;  // to the host
   };
 
   size_t Ranks() const { return static_cast<size_t>(size()); }
+
+  absl::Status GatherParts(std::span<const std::byte> own, std::byte* all, size_t copied,
+                           absl::Duration timeout) {
+    const Buffers buffers = {own.data(), own.size(), 1, all, own.size(), Ranks(), copied};
+    return Run(own.size(), timeout, buffers,
+               [&](NcclComm comm, const Chunk& chunk, std::byte* in, std::byte* out) {
+                 return library_->all_gather(in, out, chunk.size, kNcclBytes, comm,
+                                             slots_[chunk.slot].stream());
+               });
+  }
 
   template <typename Enqueue>
   absl::Status Run(size_t bytes, absl::Duration timeout, const Buffers& host,
@@ -215,7 +228,7 @@ class NcclCommunicator final : public Communicator {
       const Slot& slot = slots_[chunk.slot];
       FRESHET_RETURN_IF_ERROR(AwaitStream(slot, deadline));
       const std::byte* results = slot.data() + (in_place ? 0 : host.in_parts * chunk.size);
-      for (size_t part = 0; part < host.out_parts; ++part) {
+      for (size_t part = 0; part < host.out_copied; ++part) {
         FRESHET_RETURN_IF_ERROR(Copy(host.out + part * host.out_stride + chunk.first,
                                      results + part * chunk.size, chunk.size, kCudaToHost, slot));
       }

@@ -83,6 +83,26 @@ class RelayCommunicator final : public Communicator {
     return error();
   }
 
+  // Rank 0 asks for each chunk, so that no rank sends what rank 0 does not yet take.
+  absl::Status Gather(std::span<const std::byte> own, std::span<std::byte> all,
+                      absl::Duration timeout) override {
+    FRESHET_RETURN_IF_ERROR(CheckGather(all.size(), own.size(), rank_, size_));
+    FRESHET_RETURN_IF_ERROR(error());
+    const absl::Time deadline = absl::Now() + timeout;
+    if (rank_ != 0) return Check(SendAsAsked(own, deadline));
+    std::ranges::copy(own, all.begin());
+    for (int other = 1; other < size_; ++other) {
+      const auto theirs = all.subspan(static_cast<size_t>(other) * own.size(), own.size());
+      FRESHET_RETURN_IF_ERROR(Check(TwoAtATime(
+          theirs.size(), kRelayChunkBytes,
+          [&](const Chunk&) { return links_->Send(other, "", deadline - absl::Now()); },
+          [&](const Chunk& chunk) {
+            return Take(other, theirs.subspan(chunk.first, chunk.size), deadline);
+          })));
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Barrier(absl::Duration timeout) override {
     float one = 1;
     return AllReduce({&one, 1}, timeout);
@@ -116,7 +136,16 @@ class RelayCommunicator final : public Communicator {
       return StatusOf(absl::StatusCode::kUnavailable, "collective: rank ", from, " sent ",
                       bytes.size(), " bytes, not ", to.size());
     }
-    std::memcpy(to.data(), bytes.data(), bytes.size());
+    if (!to.empty()) std::memcpy(to.data(), bytes.data(), bytes.size());
+    return absl::OkStatus();
+  }
+
+  absl::Status SendAsAsked(std::span<const std::byte> own, absl::Time deadline) {
+    for (size_t first = 0; first < own.size(); first += kRelayChunkBytes) {
+      FRESHET_RETURN_IF_ERROR(Take(0, {}, deadline));
+      const auto chunk = own.subspan(first, std::min(kRelayChunkBytes, own.size() - first));
+      FRESHET_RETURN_IF_ERROR(links_->Send(0, ToString(chunk), deadline - absl::Now()));
+    }
     return absl::OkStatus();
   }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "base/str_cat.h"
 #include "model/kv_cache_size.h"
+#include "model/parameter_layout.h"
 #include "model/program_memory.h"
 #include "rollout/engine/engine_memory.h"
 #include "rollout/worker/rollout_setup.h"
@@ -142,9 +143,9 @@ JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hard
   JobPlan plan;
   MemoryPlan ranks = With(program, learns);
   AddRanks(spec.trainer().ranks(), ranks);
-  // PlanLearner counts the copy of a divided state.
-  const bool sharded = spec.trainer().ranks() > 1 && learner.sharding != Sharding::kNone;
-  plan.trainer = {"trainer", ranks, sharded ? 0 : SnapshotBytes(learner)};
+  // Of all ranks, whatever they divide.
+  const int64_t snapshot = kSnapshotBytes * MakeParameterLayout(model).num_elements;
+  plan.trainer = {"trainer", ranks, snapshot};
   plan.rollout = {"rollout",
                   With(With(program, {{"received versions", received, Place::kHost}}), generates)};
   plan.local = {"local", {}, plan.trainer.checkpoint_copy_bytes};

@@ -67,15 +67,15 @@ absl::StatusOr<std::unique_ptr<NativeEngine>> MakeEngine(const ModelFiles& files
   return MakeModelEngine(files, options);
 }
 
-absl::StatusOr<std::unique_ptr<PolicyLearner>> MakeLearner(const ModelFiles& files,
+absl::StatusOr<std::unique_ptr<PolicyLearner>> MakeLearner(std::shared_ptr<const ModelFiles> files,
                                                            const std::string& device, bool bf16) {
   PolicyLearnerOptions options;
-  options.model = files.config();
+  options.model = files->config();
   options.device = device;
   options.bf16 = bf16;
   FRESHET_ASSIGN_OR_RETURN(auto learner,
                            PolicyLearner::Create(std::move(options), SystemClock::Get()));
-  FRESHET_RETURN_IF_ERROR(learner->LoadModel(files));
+  FRESHET_RETURN_IF_ERROR(learner->LoadModel(std::move(files)));
   return learner;
 }
 
@@ -84,14 +84,15 @@ void PrintLine(const nlohmann::ordered_json& json) { std::printf("%s\n", json.du
 }  // namespace
 
 absl::Status RunScore(const ScoreCommand& command) {
-  FRESHET_ASSIGN_OR_RETURN(const auto files, OpenModelDirectory(command.model));
+  FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<const ModelFiles> files,
+                           OpenModelDirectory(command.model));
   FRESHET_ASSIGN_OR_RETURN(const auto lists, ReadIds(command.ids_file, files->config()));
   std::unique_ptr<PolicyLearner> learner;
   std::unique_ptr<NativeEngine> engine;
   if (command.engine == "trainer") {
     const std::string& dtype = command.compute.dtype;
     if (dtype == "int8") return InvalidArgument("--engine trainer has no --dtype int8");
-    FRESHET_ASSIGN_OR_RETURN(learner, MakeLearner(*files, command.compute.device, dtype == "bf16"));
+    FRESHET_ASSIGN_OR_RETURN(learner, MakeLearner(files, command.compute.device, dtype == "bf16"));
   } else {
     FRESHET_ASSIGN_OR_RETURN(engine, MakeEngine(*files, command.compute));
   }

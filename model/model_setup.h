@@ -19,7 +19,7 @@ namespace freshet {
 struct ModelSetup {
   ModelConfig config;
   // Null if weights are initialized randomly or come from another process.
-  std::unique_ptr<ModelFiles> files;
+  std::shared_ptr<const ModelFiles> files;
   std::unique_ptr<Tokenizer> tokenizer;
 };
 

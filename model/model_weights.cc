@@ -47,14 +47,14 @@ absl::Status Convert(const StoredTensor& stored, T* target, int64_t size) {
   return absl::OkStatus();
 }
 
+// Elements [begin, end) of the arena.
 template <typename T>
-absl::Status Fill(const ModelFiles& files, const ParameterLayout& layout, T* arena) {
+absl::Status Fill(const ModelFiles& files, const ParameterLayout& layout, int64_t begin,
+                  int64_t end, T* flat) {
   for (const ParameterEntry& entry : layout.entries) {
-    const StoredTensor* stored = files.Find(entry.name);
-    if (stored == nullptr || stored->shape != entry.shape) {
-      return InvalidArgument(files.path(), ": tensor ", entry.name, " is missing or misshapen");
-    }
-    const absl::Status status = Convert(*stored, arena + entry.offset, entry.size);
+    if (entry.offset < begin || entry.offset >= end) continue;
+    const StoredTensor& stored = *files.Find(entry.name);
+    const absl::Status status = Convert(stored, flat + (entry.offset - begin), entry.size);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -62,12 +62,25 @@ absl::Status Fill(const ModelFiles& files, const ParameterLayout& layout, T* are
 
 }  // namespace
 
-absl::Status FillArena(const ModelFiles& files, const ParameterLayout& layout,
-                       const at::Tensor& flat) {
-  if (flat.scalar_type() == at::kBFloat16) {
-    return Fill(files, layout, static_cast<uint16_t*>(flat.mutable_data_ptr()));
+absl::Status CheckShapes(const ModelFiles& files, const ParameterLayout& layout) {
+  for (const ParameterEntry& entry : layout.entries) {
+    const StoredTensor* stored = files.Find(entry.name);
+    if (stored == nullptr || stored->shape != entry.shape) {
+      return InvalidArgument(files.path(), ": tensor ", entry.name, " is missing or misshapen");
+    }
   }
-  return Fill(files, layout, flat.mutable_data_ptr<float>());
+  return absl::OkStatus();
+}
+
+absl::Status FillArena(const ModelFiles& files, const ParameterLayout& layout,
+                       const at::Tensor& flat, int64_t begin) {
+  const absl::Status shapes = CheckShapes(files, layout);
+  if (!shapes.ok()) return shapes;
+  const int64_t end = begin + flat.numel();
+  if (flat.scalar_type() == at::kBFloat16) {
+    return Fill(files, layout, begin, end, static_cast<uint16_t*>(flat.mutable_data_ptr()));
+  }
+  return Fill(files, layout, begin, end, flat.mutable_data_ptr<float>());
 }
 
 }  // namespace freshet

@@ -8,10 +8,16 @@
 
 namespace freshet {
 
-// Copies all tensors of a Hugging Face directory to their place in `flat` (layout.num_elements;
-// fp32 or bf16), converting from fp32, bf16 and fp16. `files` must have passed CheckTensors.
+// INVALID_ARGUMENT, naming file and tensor: `files` lack a tensor of `layout`, or it has another
+// shape.
+absl::Status CheckShapes(const ModelFiles& files, const ParameterLayout& layout);
+
+// Copies tensors of a Hugging Face directory to their place in `flat`, fp32 or bf16, converting
+// from fp32, bf16 and fp16. `flat` is the whole arena or its elements from `begin` on; where it
+// ends, a tensor ends. `files` must have passed CheckTensors. Errors of CheckShapes, also of other
+// tensors.
 absl::Status FillArena(const ModelFiles& files, const ParameterLayout& layout,
-                       const at::Tensor& flat);
+                       const at::Tensor& flat, int64_t begin = 0);
 
 }  // namespace freshet
 

@@ -119,9 +119,10 @@ absl::StatusOr<std::string> MakeHeader(const std::vector<const TensorToWrite*>& 
 }
 
 // Rounds in pieces, so that no second copy of a tensor is held.
-absl::Status WriteRounded(int fd, const TensorToWrite& tensor, const std::string& path) {
+// `data`: aligned fp32 numbers.
+absl::Status WriteRounded(int fd, std::string_view data, const std::string& path) {
   constexpr size_t kPiece = 1 << 18;
-  const std::span values(static_cast<const float*>(tensor.data), tensor.bytes / sizeof(float));
+  const std::span values(reinterpret_cast<const float*>(data.data()), data.size() / sizeof(float));
   std::vector<uint16_t> rounded;
   for (size_t begin = 0; begin < values.size(); begin += kPiece) {
     const auto piece = values.subspan(begin, std::min(kPiece, values.size() - begin));
@@ -134,6 +135,16 @@ absl::Status WriteRounded(int fd, const TensorToWrite& tensor, const std::string
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string_view> DataOf(const TensorToWrite& tensor) {
+  if (!tensor.fetch) return std::string_view(static_cast<const char*>(tensor.data), tensor.bytes);
+  FRESHET_ASSIGN_OR_RETURN(const std::span<const std::byte> bytes, tensor.fetch());
+  if (bytes.size() != tensor.bytes) {
+    return Internal("tensor ", ShortName(tensor.name), ": ", bytes.size(), " bytes, not ",
+                    tensor.bytes);
+  }
+  return std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
 absl::Status WriteTo(int fd, const std::string& path, const std::string& header,
                      const std::vector<const TensorToWrite*>& tensors) {
   char length[kLengthBytes];
@@ -143,10 +154,9 @@ absl::Status WriteTo(int fd, const std::string& path, const std::string& header,
   FRESHET_RETURN_IF_ERROR(WriteAll(fd, {length, kLengthBytes}, path));
   FRESHET_RETURN_IF_ERROR(WriteAll(fd, header, path));
   for (const TensorToWrite* tensor : tensors) {
-    FRESHET_RETURN_IF_ERROR(
-        tensor->as_bf16
-            ? WriteRounded(fd, *tensor, path)
-            : WriteAll(fd, {static_cast<const char*>(tensor->data), tensor->bytes}, path));
+    FRESHET_ASSIGN_OR_RETURN(const std::string_view data, DataOf(*tensor));
+    FRESHET_RETURN_IF_ERROR(tensor->as_bf16 ? WriteRounded(fd, data, path)
+                                            : WriteAll(fd, data, path));
   }
   if (::fsync(fd) != 0) return WriteError(path, errno);
   return absl::OkStatus();

@@ -1,10 +1,12 @@
 #ifndef FRESHET_MODEL_SAFETENSORS_H_
 #define FRESHET_MODEL_SAFETENSORS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -66,6 +68,9 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
+// Returns a tensor's bytes, valid until the next call for any tensor.
+using TensorFetch = std::function<absl::StatusOr<std::span<const std::byte>>()>;
+
 // A tensor to write. The caller owns `data`, which has `bytes` bytes.
 struct TensorToWrite {
   std::string name;
@@ -73,7 +78,8 @@ struct TensorToWrite {
   std::vector<int64_t> shape;
   const void* data = nullptr;
   uint64_t bytes = 0;
-  bool as_bf16 = false;  // aligned fp32 data only: rounded to bf16 in the file
+  bool as_bf16 = false;         // aligned fp32 data only: rounded to bf16 in the file
+  TensorFetch fetch = nullptr;  // if set, called for the bytes when they are written, not `data`
 };
 
 // Creates or replaces `path`, streams the tensors to it and fsyncs it. Not atomic: write into a
@@ -82,7 +88,8 @@ struct TensorToWrite {
 // Returns:
 //   INVALID_ARGUMENT: a duplicate or reserved name, bytes that do not match shape times element
 //     size, or `as_bf16` of data that is not fp32.
-//   RESOURCE_EXHAUSTED: disk full. FAILED_PRECONDITION: other write errors.
+//   RESOURCE_EXHAUSTED: disk full. FAILED_PRECONDITION: other write errors. Errors of `fetch`;
+//     INTERNAL: it returns another number of bytes.
 absl::Status WriteSafetensors(const std::string& path, const std::vector<TensorToWrite>& tensors,
                               const std::map<std::string, std::string>& metadata = {});
 

@@ -68,13 +68,12 @@ absl::StatusOr<LossSpec> LossOfJob(const job::v1::JobSpec& spec) {
 absl::Status LoadWeights(const LearnerStart& start, const ModelSetup& model, bool needs_reference,
                          PolicyLearner& learner) try {
   if (start.checkpoint != nullptr) {
-    FRESHET_RETURN_IF_ERROR(learner.LoadMasters(start.checkpoint->path));
     FRESHET_RETURN_IF_ERROR(
-        learner.LoadOptimizer(start.checkpoint->path, start.checkpoint->optimizer_steps));
+        learner.LoadCheckpoint(start.checkpoint->path, start.checkpoint->optimizer_steps));
     return needs_reference ? learner.LoadReference(start.first_checkpoint) : absl::OkStatus();
   }
   if (model.files != nullptr) {
-    FRESHET_RETURN_IF_ERROR(learner.LoadModel(*model.files));
+    FRESHET_RETURN_IF_ERROR(learner.LoadModel(model.files));
   } else {
     learner.InitializeRandom(static_cast<uint64_t>(start.spec.seed()));
   }

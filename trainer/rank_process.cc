@@ -33,7 +33,6 @@ absl::StatusOr<std::unique_ptr<PolicyLearner>> MakeRankLearner(const RankStart& 
   PolicyLearnerOptions options = MakeLearnerOptions(
       start.spec(), model, loss, ProcessorsOfRanks(start.spec(), /*on_other_hosts=*/true));
   if (start.threads() > 0) options.threads = start.threads();
-  options.state_from_rank_zero = true;
   return PolicyLearner::Create(std::move(options), SystemClock::Get());
 }
 

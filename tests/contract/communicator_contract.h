@@ -153,6 +153,26 @@ TYPED_TEST_P(CommunicatorContract, AllGatherJoinsTheParts) {
   }
 }
 
+TYPED_TEST_P(CommunicatorContract, GatherJoinsThePartsOnRankZero) {
+  for (const int size : this->kSizes) {
+    auto group = this->Connect(size);
+    for (const size_t count : this->kCounts) {
+      this->ForEachRank(group, [&](Communicator& rank) {
+        const std::vector<float> own = this->Numbers(count, rank.rank());
+        std::vector<float> all(rank.rank() == 0 ? count * static_cast<size_t>(size) : 0);
+        ASSERT_EQ(rank.Gather(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all)),
+                              this->kLong),
+                  absl::OkStatus());
+        for (int from = 0; from < size && rank.rank() == 0; ++from) {
+          const std::vector<float> theirs = this->Numbers(count, from);
+          EXPECT_TRUE(std::equal(theirs.begin(), theirs.end(),
+                                 all.begin() + static_cast<ptrdiff_t>(count) * from));
+        }
+      });
+    }
+  }
+}
+
 TYPED_TEST_P(CommunicatorContract, ABarrierWaitsForAll) {
   auto group = this->Connect(4);
   std::atomic<int> arrived = 0;
@@ -225,7 +245,8 @@ TYPED_TEST_P(CommunicatorContract, AbortEndsAnOperationInProgress) {
 REGISTER_TYPED_TEST_SUITE_P(CommunicatorContract, AllReduceSumsOverTheRanks,
                             AllReduceGivesEveryRankTheSameBits, BroadcastCopiesFromTheRoot,
                             ReduceScatterGivesEveryRankItsPartOfTheSum, AllGatherJoinsTheParts,
-                            ABarrierWaitsForAll, ArgumentsThatDoNotFitAreRefusedAndTheGroupWorksOn,
+                            GatherJoinsThePartsOnRankZero, ABarrierWaitsForAll,
+                            ArgumentsThatDoNotFitAreRefusedAndTheGroupWorksOn,
                             ARankThatDoesNotTakePartIsADeadline, ARankThatIsGoneIsUnavailable,
                             AbortEndsAnOperationInProgress);
 

@@ -36,6 +36,9 @@ class FailingCommunicator final : public Communicator {
                          absl::Duration) override {
     return absl::OkStatus();
   }
+  absl::Status Gather(std::span<const std::byte>, std::span<std::byte>, absl::Duration) override {
+    return absl::OkStatus();
+  }
   absl::Status Barrier(absl::Duration) override { return absl::OkStatus(); }
   void Abort(const std::string&) override {}
   absl::Status error() override { return absl::OkStatus(); }

@@ -28,12 +28,17 @@ constexpr char kState[] = "trainer_state.json";
 constexpr const char* kRequired[] = {"config.json", kModel, kOptimizer, kState};
 constexpr uint64_t kMaxJsonBytes = 64 << 20;
 
-std::vector<TensorToWrite> TensorsToWrite(const std::vector<StateTensor>& tensors) {
+// Pointers into `tensors`.
+absl::StatusOr<std::vector<TensorToWrite>> TensorsToWrite(const std::vector<StateTensor>& tensors) {
   std::vector<TensorToWrite> out;
   out.reserve(tensors.size());
   for (const StateTensor& tensor : tensors) {
-    const std::span<const std::byte> bytes = tensor.bytes();
-    out.push_back({tensor.name, tensor.dtype, tensor.shape, bytes.data(), bytes.size()});
+    TensorToWrite& to_write = out.emplace_back();
+    to_write.name = tensor.name;
+    to_write.dtype = tensor.dtype;
+    to_write.shape = tensor.shape;
+    FRESHET_ASSIGN_OR_RETURN(to_write.bytes, TensorBytes(tensor.dtype, tensor.shape));
+    to_write.fetch = [&tensor] { return tensor.Read(); };
   }
   return out;
 }
@@ -48,10 +53,10 @@ struct CheckpointTensors {
   std::vector<TensorToWrite> optimizer;
 };
 
-CheckpointTensors TensorsOf(const CheckpointContents& contents) {
+absl::StatusOr<CheckpointTensors> TensorsOf(const CheckpointContents& contents) {
   CheckpointTensors tensors;
-  tensors.model = TensorsToWrite(contents.learner->model);
-  tensors.optimizer = TensorsToWrite(contents.learner->optimizer);
+  FRESHET_ASSIGN_OR_RETURN(tensors.model, TensorsToWrite(contents.learner->model));
+  FRESHET_ASSIGN_OR_RETURN(tensors.optimizer, TensorsToWrite(contents.learner->optimizer));
   if (contents.weights_dtype != Dtype::kBf16) return tensors;
   for (TensorToWrite& tensor : tensors.model) {
     TensorToWrite& master = tensors.optimizer.emplace_back(tensor);
@@ -101,7 +106,7 @@ absl::Status WriteFiles(const fs::path& dir, const CheckpointContents& contents)
   for (const auto& [name, text] : contents.files) {
     FRESHET_RETURN_IF_ERROR(WriteFileAtomically((dir / name).string(), text));
   }
-  const CheckpointTensors tensors = TensorsOf(contents);
+  FRESHET_ASSIGN_OR_RETURN(const CheckpointTensors tensors, TensorsOf(contents));
   FRESHET_RETURN_IF_ERROR(
       WriteSafetensors((dir / kModel).string(), tensors.model, {{"format", "pt"}}));
   FRESHET_RETURN_IF_ERROR(WriteSafetensors((dir / kOptimizer).string(), tensors.optimizer, {}));
@@ -234,7 +239,6 @@ absl::StatusOr<FoundCheckpoint> OpenCheckpoint(const std::string& path) {
 
 absl::StatusOr<std::string> FillCheckpoint(const std::string& path, CheckpointContents contents,
                                            FaultPoints& faults) {
-  if (contents.learner->wait) FRESHET_RETURN_IF_ERROR(contents.learner->wait());
   FRESHET_RETURN_IF_ERROR(WriteFiles(path, contents));
   contents.learner = nullptr;
   faults.Reach("checkpoint_write");

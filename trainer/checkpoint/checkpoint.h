@@ -63,7 +63,7 @@ absl::StatusOr<FoundCheckpoint> OpenCheckpoint(const std::string& path);
 
 // Writes the files of a checkpoint and then its manifest into the empty directory `path`, and
 // fsyncs everything. Returns the SHA-256 of the manifest. RESOURCE_EXHAUSTED if the disk is full,
-// errors of LearnerState::wait, otherwise FAILED_PRECONDITION naming the path. Drops the learner's
+// errors of StateTensor::Read, otherwise FAILED_PRECONDITION naming the path. Drops the learner's
 // state as soon as it is written. Fault point before the manifest: checkpoint_write.
 absl::StatusOr<std::string> FillCheckpoint(const std::string& path, CheckpointContents contents,
                                            FaultPoints& faults);

@@ -2,28 +2,32 @@
 #define FRESHET_TRAINER_CHECKPOINT_CHECKPOINT_CONTENTS_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "datastore/trajectory_store.h"
 #include "model/dtype.h"
+#include "model/safetensors.h"
 
 namespace freshet {
 
-// A tensor in host memory, little-endian row-major: a copy, or the learner's own memory.
+// A tensor, little-endian row-major: a copy, the learner's own memory, or one that is fetched.
 struct StateTensor {
   std::string name;
   Dtype dtype = Dtype::kF32;
   std::vector<int64_t> shape;
   std::vector<std::byte> copy;
   std::span<const std::byte> lent;  // if there is no copy; unchanged while the LearnerState exists
+  TensorFetch fetch = nullptr;      // if set, the only source of the bytes
 
-  std::span<const std::byte> bytes() const {
+  // The bytes, valid until another tensor of the LearnerState is read. Called by one thread at a
+  // time. Errors of `fetch`.
+  absl::StatusOr<std::span<const std::byte>> Read() const {
+    if (fetch) return fetch();
     return copy.empty() ? lent : std::span<const std::byte>(copy);
   }
 };
@@ -33,9 +37,6 @@ struct LearnerState {
   std::vector<StateTensor> optimizer;  // moments, "exp_avg.NAME" and "exp_avg_sq.NAME"
   int64_t optimizer_steps = 0;
   std::shared_ptr<const void> loan;  // released when the learner may change lent memory again
-  // If set, call it before reading the tensors: their bytes may still arrive. On any thread. Errors
-  // of Communicator.
-  std::function<absl::Status()> wait;
 };
 
 // The job's part: the state of the run when this version was committed.

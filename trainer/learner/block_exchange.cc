@@ -35,9 +35,10 @@ at::Tensor PaddedPart(const ShardLayout& layout, int rank, size_t block, const a
   return padded;
 }
 
-// A block from the parts of all ranks.
-absl::StatusOr<at::Tensor> GatherBlock(Communicator& ranks, const ShardLayout& layout, size_t block,
-                                       const at::Tensor& state, absl::Duration patience) {
+// A block from the parts of all ranks, on all, with zeros to the length of all parts.
+absl::StatusOr<at::Tensor> AllGatherBlock(Communicator& ranks, const ShardLayout& layout,
+                                          size_t block, const at::Tensor& state,
+                                          absl::Duration patience) {
   const at::Tensor own = PaddedPart(layout, ranks.rank(), block, state);
   at::Tensor all = at::empty({own.numel() * ranks.size()}, state.options());
   FRESHET_RETURN_IF_ERROR(
@@ -47,14 +48,45 @@ absl::StatusOr<at::Tensor> GatherBlock(Communicator& ranks, const ShardLayout& l
 
 }  // namespace
 
+absl::StatusOr<at::Tensor> GatherBlock(Communicator& ranks, const ShardLayout& layout, size_t block,
+                                       const at::Tensor& state, absl::Duration patience) try {
+  const at::NoGradGuard no_grad;
+  const at::Tensor own = PaddedPart(layout, ranks.rank(), block, state);
+  const absl::Duration timeout =
+      patience + TransferTime(static_cast<int64_t>(own.nbytes()) * ranks.size());
+  if (ranks.rank() != 0) {
+    FRESHET_RETURN_IF_ERROR(ranks.Gather(BytesOf(own), {}, timeout));
+    return at::Tensor();
+  }
+  const at::Tensor all = at::empty({own.numel() * ranks.size()}, state.options());
+  FRESHET_RETURN_IF_ERROR(ranks.Gather(BytesOf(own), BytesOf(all), timeout));
+  return all.narrow(0, 0, layout.blocks()[block].size);
+} catch (const std::exception& error) {
+  const absl::Status status = TorchError(error);
+  ranks.Abort(Message(status));  // the others would wait
+  return status;
+}
+
 absl::Status GatherBlocks(Communicator& ranks, const ShardLayout& layout, const at::Tensor& state,
-                          const at::Tensor& whole, absl::Duration patience) try {
+                          const at::Tensor& whole, absl::Duration patience) {
   const at::NoGradGuard no_grad;
   const std::vector<ShardLayout::Block>& blocks = layout.blocks();
   for (size_t b = 0; b < blocks.size(); ++b) {
     FRESHET_ASSIGN_OR_RETURN(const at::Tensor block,
                              GatherBlock(ranks, layout, b, state, patience));
-    if (!whole.defined()) continue;
+    if (block.defined()) whole.narrow(0, blocks[b].begin, blocks[b].size).copy_(block);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AllGatherBlocks(Communicator& ranks, const ShardLayout& layout,
+                             const at::Tensor& state, const at::Tensor& whole,
+                             absl::Duration patience) try {
+  const at::NoGradGuard no_grad;
+  const std::vector<ShardLayout::Block>& blocks = layout.blocks();
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    FRESHET_ASSIGN_OR_RETURN(const at::Tensor block,
+                             AllGatherBlock(ranks, layout, b, state, patience));
     whole.narrow(0, blocks[b].begin, blocks[b].size).copy_(block.narrow(0, 0, blocks[b].size));
   }
   return absl::OkStatus();
@@ -136,7 +168,7 @@ void BlockExchange::GatherNext() {
   const MutexLock lock(mu_);
   Enqueue([this, block = gathered_[num_requested_++]]() -> absl::Status {
     FRESHET_ASSIGN_OR_RETURN(at::Tensor gathered,
-                             GatherBlock(ranks_, layout_, block, state_, patience_));
+                             AllGatherBlock(ranks_, layout_, block, state_, patience_));
     const MutexLock finished(mu_);
     blocks_.push_back(std::move(gathered));
     return absl::OkStatus();

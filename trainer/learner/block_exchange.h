@@ -17,11 +17,21 @@
 
 namespace freshet {
 
-// Gathers all blocks from the parts of all ranks, one after the other; fills `whole`, of the
-// arena's size, if it is defined. `state`: this rank's. `patience`: how long other ranks may take
-// to begin. A collective operation, as all below. Errors of Communicator.
+// Gathers a block on rank 0 from the parts of all ranks; the others get an undefined tensor.
+// `state`: this rank's. `patience`: how long other ranks may take to begin. A collective operation,
+// as all below. Errors of Communicator.
+absl::StatusOr<at::Tensor> GatherBlock(Communicator& ranks, const ShardLayout& layout, size_t block,
+                                       const at::Tensor& state, absl::Duration patience);
+
+// Gathers all blocks on rank 0, one after the other, into `whole`, of the arena's size; undefined
+// on the other ranks.
 absl::Status GatherBlocks(Communicator& ranks, const ShardLayout& layout, const at::Tensor& state,
                           const at::Tensor& whole, absl::Duration patience);
+
+// Gathers all blocks on all ranks, into `whole`.
+absl::Status AllGatherBlocks(Communicator& ranks, const ShardLayout& layout,
+                             const at::Tensor& state, const at::Tensor& whole,
+                             absl::Duration patience);
 
 // Adds up `sums`, fp32, a block and zeros to the length of all parts, over all ranks. This rank's
 // part of the sum becomes its part of `state`.

@@ -17,7 +17,7 @@ constexpr int64_t kFloat = 4;
 // Of rank 0 only.
 constexpr const char* kPublishedVersions = "published versions";
 constexpr const char* kGatheredWeights = "gathered weights";
-constexpr const char* kGatheredState = "gathered checkpoint";
+constexpr const char* kGatheredState = "blocks of a checkpoint";
 
 // Sizes of a row of a layer's tensors, in numbers.
 struct Widths {
@@ -67,18 +67,6 @@ int64_t ActivationBytesPerToken(const ModelConfig& model, bool bf16, bool checkp
   }
   // Input and output of the head, and the gradients of a layer.
   return sum + 3 * kFloat * model.hidden_size + largest * (checkpointing ? 2 : 1);
-}
-
-int64_t TokensAtOnce(const PolicyLearnerOptions& options, const BatchShape& batch) {
-  const int64_t elements = MakeParameterLayout(options.model).num_elements;
-  const int64_t max_tokens = options.max_tokens_per_microbatch;
-  const int64_t tree = SumOfSizes(batch.prefix, ProductOfSizes({batch.suffixes, batch.suffix - 1}));
-  const int64_t all = ProductOfSizes({batch.trees, tree});
-  const int64_t limit = MicrobatchTokens(all, tree, max_tokens, elements);
-  const int64_t run = ProductOfSizes({std::clamp<int64_t>(limit / tree, 1, batch.trees), tree});
-  const int64_t threads = MicrobatchThreads(options.threads, elements);
-  const int64_t runs = std::clamp<int64_t>(max_tokens / run, 1, threads);
-  return std::min(all, ProductOfSizes({runs, run}));
 }
 
 int64_t PublishedBytes(const PolicyLearnerOptions& options) {
@@ -138,13 +126,28 @@ MemoryPlan PlanDividedWeights(const PolicyLearnerOptions& options, const ShardLa
   return plan;
 }
 
+// The tokens of `batch` whose activations are kept at the same time. A microbatch has gradients of
+// `gradients` elements.
+int64_t TokensAtOnce(const PolicyLearnerOptions& options, const BatchShape& batch,
+                     int64_t gradients) {
+  const int64_t elements = MakeParameterLayout(options.model).num_elements;
+  const int64_t max_tokens = options.max_tokens_per_microbatch;
+  const int64_t tree = SumOfSizes(batch.prefix, ProductOfSizes({batch.suffixes, batch.suffix - 1}));
+  const int64_t all = ProductOfSizes({batch.trees, tree});
+  const int64_t limit = MicrobatchTokens(all, tree, max_tokens, elements);
+  const int64_t run = ProductOfSizes({std::clamp<int64_t>(limit / tree, 1, batch.trees), tree});
+  const int64_t threads = MicrobatchThreads(options.threads, gradients);
+  const int64_t runs = std::clamp<int64_t>(max_tokens / run, 1, threads);
+  return std::min(all, ProductOfSizes({runs, run}));
+}
+
 // Divided weights: the layer inputs of all microbatches, and the activations of one layer.
 // Otherwise: the activations of the microbatches at work.
 int64_t ActivationBytes(const PolicyLearnerOptions& options, const BatchShape& batch,
-                        bool divides_weights) {
+                        bool divides_weights, int64_t gradients) {
   const ModelConfig& model = options.model;
   const bool checkpointing = options.activation_checkpointing || divides_weights;
-  const int64_t at_once = TokensAtOnce(options, batch);
+  const int64_t at_once = TokensAtOnce(options, batch, gradients);
   const int64_t bytes =
       ProductOfSizes({at_once, ActivationBytesPerToken(model, options.bf16, checkpointing)});
   if (!divides_weights) return bytes;
@@ -170,7 +173,11 @@ MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& ba
                         ? PlanDividedOptimizer(options, elements, threads, ranks)
                         : PlanDividedWeights(options, ShardLayout(layout, static_cast<int>(ranks)),
                                              elements, ranks);
-  plan.push_back({"activations", ActivationBytes(options, batch, sharding == Sharding::kFull),
+  const int64_t block = LargestBlock(ShardLayout(layout, static_cast<int>(ranks)));
+  const bool divides_weights = sharding == Sharding::kFull;
+  plan.push_back({"activations",
+                  ActivationBytes(options, batch, divides_weights,
+                                  /*gradients=*/divides_weights ? block : elements),
                   Place::kDevice, /*is_upper_bound=*/true});
   // Also the gradients of embedding and head before they are added.
   const int64_t head = kFloat * model.vocab_size * model.hidden_size;
@@ -178,11 +185,12 @@ MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& ba
   plan.push_back({kPublishedVersions, 2 * published, Place::kHost});
   if (sharding == Sharding::kFull) plan.push_back({kGatheredWeights, published, Place::kHost});
   if (sharding != Sharding::kNone) {
-    plan.push_back({kGatheredState, SnapshotBytes(options), Place::kHost});
+    // A block of each column, and one that is gathered.
+    plan.push_back({kGatheredState, (kSnapshotBytes + kFloat) * block, Place::kHost});
   }
   if (on_gpu) {
     plan.push_back({"weights in host memory", published, Place::kHost});
-    plan.push_back({"checkpoint copy", SnapshotBytes(options), Place::kHost});
+    plan.push_back({"checkpoint copy", kSnapshotBytes * elements, Place::kHost});
   }
   return plan;
 }
@@ -204,12 +212,7 @@ void AddRanks(int64_t ranks, MemoryPlan& plan) {
   }
 }
 
-int64_t SnapshotBytes(const PolicyLearnerOptions& options) {
-  return 3 * kFloat * MakeParameterLayout(options.model).num_elements;
-}
-
-SnapshotDecision DecideSnapshot(const PolicyLearnerOptions& options, int64_t tokens) {
-  const int64_t copy = SnapshotBytes(options);
+SnapshotDecision DecideSnapshot(const PolicyLearnerOptions& options, int64_t copy, int64_t tokens) {
   const int64_t activations =
       ProductOfSizes({tokens, ActivationBytesPerToken(options.model, options.bf16,
                                                       options.activation_checkpointing)});

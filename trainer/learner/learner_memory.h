@@ -22,9 +22,6 @@ struct BatchShape {
   int64_t suffix = 1;    // tokens of each
 };
 
-// The tokens of `batch` whose activations are kept at the same time.
-int64_t TokensAtOnce(const PolicyLearnerOptions& options, const BatchShape& batch);
-
 // The size of a version of the weights as it is published.
 int64_t PublishedBytes(const PolicyLearnerOptions& options);
 
@@ -37,16 +34,17 @@ MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& ba
 // only rank 0 holds.
 void AddRanks(int64_t ranks, MemoryPlan& plan);
 
-// The size of a snapshot of the learner's state.
-int64_t SnapshotBytes(const PolicyLearnerOptions& options);
+// A snapshot of an element of the state: master and moments.
+inline constexpr int64_t kSnapshotBytes = 12;
 
-// Whether a snapshot of the learner's state is a copy. Otherwise the next update of the weights
-// waits until the snapshot is written. The next step keeps activations of up to `tokens` tokens.
+// Whether a snapshot of `bytes` of the learner's state is a copy. Otherwise the next update of the
+// weights waits until the snapshot is written. The next step keeps activations of up to `tokens`
+// tokens.
 struct SnapshotDecision {
   bool copies = true;
   std::string reason;
 };
-SnapshotDecision DecideSnapshot(const PolicyLearnerOptions& options, int64_t tokens);
+SnapshotDecision DecideSnapshot(const PolicyLearnerOptions& options, int64_t bytes, int64_t tokens);
 
 }  // namespace freshet
 

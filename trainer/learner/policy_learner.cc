@@ -11,69 +11,15 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "model/device.h"
-#include "model/model_weights.h"
 #include "model/packed_forward.h"
-#include "model/safetensors.h"
 #include "model/tensor_convert.h"
-#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/learner/learner_memory.h"
+#include "trainer/learner/learner_snapshot.h"
 #include "trainer/learner/optimizer.h"
 #include "trainer/learner/policy_learner_state.h"
 #include "trainer/loss/loss.h"
 
 namespace freshet {
-namespace {
-
-// A part of a flat fp32 arena.
-StateTensor Part(std::string name, const at::Tensor& arena, int64_t begin,
-                 std::vector<int64_t> shape, bool copies) {
-  StateTensor tensor{std::move(name), Dtype::kF32, std::move(shape), {}, {}};
-  size_t bytes = sizeof(float);
-  for (const int64_t dim : tensor.shape) bytes *= static_cast<size_t>(dim);
-  const auto* data = reinterpret_cast<const std::byte*>(arena.const_data_ptr<float>() + begin);
-  if (copies) {
-    tensor.copy.assign(data, data + bytes);
-  } else {
-    tensor.lent = {data, bytes};
-  }
-  return tensor;
-}
-
-// Reads a fp32 tensor of optimizer.safetensors.
-absl::Status ReadFloats(const SafetensorsFile& file, const std::string& name,
-                        const std::vector<int64_t>& shape, float* out) {
-  const TensorInfo* info = file.Find(name);
-  if (info == nullptr || info->dtype != Dtype::kF32 || info->shape != shape) {
-    return DataLoss(file.path(), ": tensor ", name, " is missing or misshapen");
-  }
-  std::memcpy(out, file.Data(*info).data(), info->bytes);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::unique_ptr<SafetensorsFile>> OpenOptimizer(const std::string& checkpoint_dir) {
-  return SafetensorsFile::Open(checkpoint_dir + "/optimizer.safetensors");
-}
-
-// Copies the fp32 master weights of a checkpoint to `flat`.
-absl::Status FillMasters(const std::string& checkpoint_dir, const ParameterLayout& layout,
-                         const at::Tensor& flat) {
-  FRESHET_ASSIGN_OR_RETURN(const auto files, ModelFiles::Open(checkpoint_dir));
-  const bool rounded =
-      std::any_of(layout.entries.begin(), layout.entries.end(), [&](const ParameterEntry& entry) {
-        const StoredTensor* stored = files->Find(entry.name);
-        return stored != nullptr && stored->dtype != Dtype::kF32;
-      });
-  if (!rounded) return FillArena(*files, layout, flat);
-  FRESHET_ASSIGN_OR_RETURN(const auto optimizer, OpenOptimizer(checkpoint_dir));
-  float* arena = flat.mutable_data_ptr<float>();
-  for (const ParameterEntry& entry : layout.entries) {
-    FRESHET_RETURN_IF_ERROR(
-        ReadFloats(*optimizer, kMasterPrefix + entry.name, entry.shape, arena + entry.offset));
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 std::vector<at::Tensor> Leaves(const TransformerWeights& weights) {
   std::vector<at::Tensor> leaves;
@@ -114,9 +60,7 @@ absl::StatusOr<std::unique_ptr<PolicyLearner>> PolicyLearner::Create(PolicyLearn
     }
     std::unique_ptr<PolicyLearner> learner(
         new PolicyLearner(std::make_unique<State>(std::move(options), device, clock)));
-    if (!learner->options().state_from_rank_zero) {
-      FRESHET_RETURN_IF_ERROR(learner->state_->HoldWhole());
-    }
+    FRESHET_RETURN_IF_ERROR(learner->state_->CheckOptimizer());
     return learner;
   } catch (const std::exception& error) {
     return TorchError(error);
@@ -125,56 +69,56 @@ absl::StatusOr<std::unique_ptr<PolicyLearner>> PolicyLearner::Create(PolicyLearn
 
 void PolicyLearner::InitializeRandom(uint64_t seed) {
   const at::NoGradGuard no_grad;
-  const at::Tensor host = state_->HostArena();
-  InitializeWeights(state_->layout, state_->options.model.initializer_range, seed, host);
-  state_->Adopt(host);
+  at::Tensor masters = at::zeros({state_->layout.num_elements}, at::kFloat);
+  InitializeWeights(state_->layout, state_->options.model.initializer_range, seed, masters);
+  state_->files = nullptr;
+  const absl::Status held =
+      state_->HoldWhole({masters.to(state_->device), std::move(state_->reference), {}});
+  FRESHET_CHECK(held.ok());  // Create has checked the options
 }
 
-absl::Status PolicyLearner::LoadModel(const ModelFiles& files) {
-  const at::NoGradGuard no_grad;
-  const at::Tensor host = state_->HostArena();
-  FRESHET_RETURN_IF_ERROR(FillArena(files, state_->layout, host));
-  state_->Adopt(host);
-  return absl::OkStatus();
+absl::Status PolicyLearner::LoadModel(std::shared_ptr<const ModelFiles> files) try {
+  FRESHET_ASSIGN_OR_RETURN(state_->files, StateFiles::OfModel(std::move(files), state_->layout));
+  return state_->LoadUndivided();
+} catch (const std::exception& error) {
+  return TorchError(error);
 }
 
-absl::Status PolicyLearner::LoadMasters(const std::string& checkpoint_dir) {
-  const at::NoGradGuard no_grad;
-  const at::Tensor host = state_->HostArena();
-  FRESHET_RETURN_IF_ERROR(FillMasters(checkpoint_dir, state_->layout, host));
-  state_->Adopt(host);
-  return absl::OkStatus();
+absl::Status PolicyLearner::LoadCheckpoint(const std::string& directory,
+                                           int64_t optimizer_steps) try {
+  FRESHET_ASSIGN_OR_RETURN(auto files, StateFiles::OfMasters(directory, state_->layout));
+  FRESHET_RETURN_IF_ERROR(files->AddMoments(directory, optimizer_steps, state_->parameters));
+  state_->files = std::move(files);
+  return state_->LoadUndivided();
+} catch (const std::exception& error) {
+  return TorchError(error);
 }
 
-void PolicyLearner::FreezeReference() { state_->reference = state_->weights.clone(); }
-
-absl::Status PolicyLearner::LoadReference(const std::string& checkpoint_dir) {
-  const at::Tensor reference = at::zeros({state_->layout.num_elements}, at::kFloat);
-  FRESHET_RETURN_IF_ERROR(FillMasters(checkpoint_dir, state_->layout, reference));
-  state_->reference = reference.to(state_->type()).to(state_->device);
-  return absl::OkStatus();
-}
-
-absl::Status PolicyLearner::LoadOptimizer(const std::string& checkpoint_dir,
-                                          int64_t optimizer_steps) {
-  FRESHET_ASSIGN_OR_RETURN(const auto file, OpenOptimizer(checkpoint_dir));
-  const auto zeros = [&] { return at::zeros({state_->layout.num_elements}, at::kFloat); };
-  AdamWState state{optimizer_steps, zeros(), zeros()};
-  for (const Parameter& parameter : state_->parameters) {
-    const ParameterRange& range = parameter.range;
-    const auto read = [&](const char* prefix, const at::Tensor& to) {
-      return ReadFloats(*file, prefix + range.name, parameter.shape,
-                        to.mutable_data_ptr<float>() + range.begin);
-    };
-    FRESHET_RETURN_IF_ERROR(read("exp_avg.", state.exp_avg));
-    FRESHET_RETURN_IF_ERROR(read("exp_avg_sq.", state.exp_avg_sq));
+void PolicyLearner::FreezeReference() {
+  if (state_->files != nullptr) {
+    state_->reference_files = state_->files;
+  } else {
+    state_->reference = state_->weights.clone();
   }
-  return state_->optimizer->SetState(state);
+}
+
+absl::Status PolicyLearner::LoadReference(const std::string& directory) try {
+  FRESHET_ASSIGN_OR_RETURN(auto files, StateFiles::OfMasters(directory, state_->layout));
+  if (state_->files != nullptr) {
+    state_->reference_files = std::move(files);
+    return absl::OkStatus();
+  }
+  FRESHET_ASSIGN_OR_RETURN(const at::Tensor host, state_->ReadWeights(*files));
+  state_->reference = host.to(state_->device);
+  return absl::OkStatus();
+} catch (const std::exception& error) {
+  return TorchError(error);
 }
 
 absl::StatusOr<double> PolicyLearner::SftStep(const std::vector<SftExample>& examples,
                                               double learning_rate) {
   try {
+    FRESHET_RETURN_IF_ERROR(state_->LoadFiles());
     std::vector<PackTree> trees;
     int64_t total = 0;
     for (const SftExample& example : examples) {
@@ -203,6 +147,7 @@ absl::StatusOr<double> PolicyLearner::SftStep(const std::vector<SftExample>& exa
 }
 
 void PolicyLearner::BeginPolicyTraining() {
+  if (state_->files != nullptr) return;
   const absl::Status status = state_->ResetOptimizer(/*rank=*/0);
   FRESHET_CHECK(status.ok());  // Create validated the same options
 }
@@ -210,6 +155,7 @@ void PolicyLearner::BeginPolicyTraining() {
 absl::StatusOr<std::vector<std::vector<float>>> PolicyLearner::Score(
     const std::vector<std::vector<int32_t>>& sequences) {
   try {
+    FRESHET_RETURN_IF_ERROR(state_->LoadFiles());
     const at::NoGradGuard no_grad;
     std::vector<std::vector<float>> scores;
     for (const std::vector<int32_t>& sequence : sequences) {
@@ -229,10 +175,14 @@ absl::StatusOr<std::vector<std::vector<float>>> PolicyLearner::Score(
 
 absl::StatusOr<std::string_view> PolicyLearner::Arena() const try {
   at::Tensor host = state_->weights;
-  if (state_->divides_weights()) {
-    at::Tensor& whole = state_->published;
-    if (!whole.defined()) whole = at::empty({state_->layout.num_elements}, state_->type());
-    host = whole;
+  if (state_->files != nullptr) {
+    FRESHET_ASSIGN_OR_RETURN(host, state_->ReadWeights(*state_->files));
+    state_->published = host;
+  } else if (state_->divides_weights()) {
+    if (!state_->published.defined()) {
+      state_->published = at::empty({state_->layout.num_elements}, state_->type());
+    }
+    host = state_->published;
     FRESHET_RETURN_IF_ERROR(state_->GatherParts(state_->part_weights(), host));
   } else if (!state_->device.is_cpu()) {
     at::Tensor& copy = state_->published;
@@ -246,51 +196,32 @@ absl::StatusOr<std::string_view> PolicyLearner::Arena() const try {
   return TorchError(error);
 }
 
-absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() const {
-  try {
-    const at::NoGradGuard no_grad;
-    auto snapshot = std::make_shared<LearnerState>();
-    at::Tensor masters = state_->masters;
-    AdamWState optimizer = state_->optimizer->GetState();
-    const std::array<at::Tensor*, 3> tensors = {&masters, &optimizer.exp_avg,
-                                                &optimizer.exp_avg_sq};
-    bool copies = false;
-    if (state_->divided()) {
-      FRESHET_ASSIGN_OR_RETURN(const auto gathered, state_->GatherSnapshot());
-      for (size_t i = 0; i < tensors.size(); ++i) *tensors[i] = gathered->wholes[i];
-      snapshot->loan = gathered;
-      snapshot->wait = [gathered] {
-        while (!gathered->done.WaitFor(kLoanWarning)) {
-          FRESHET_LOG(Warning) << "event=waiting reason=" << LogQuoted("ranks to send their state");
-        }
-        return gathered->status;
-      };
-    } else if (state_->device.is_cpu()) {
-      const SnapshotDecision decision = DecideSnapshot(state_->options, state_->tokens_at_once);
-      copies = decision.copies;
-      if (!copies) {
-        FRESHET_LOG(Info) << "event=snapshot_lent reason=" << LogQuoted(decision.reason);
-        snapshot->loan = state_->Lend();
-      }
-    } else {
-      for (at::Tensor* tensor : tensors) *tensor = tensor->to(at::kCPU);
-      snapshot->loan = std::make_shared<const std::array<at::Tensor, 3>>(
-          std::array{masters, optimizer.exp_avg, optimizer.exp_avg_sq});
-    }
-    for (const ParameterEntry& entry : state_->layout.entries) {
-      snapshot->model.push_back(Part(entry.name, masters, entry.offset, entry.shape, copies));
-    }
-    for (const auto& [range, shape] : state_->parameters) {
-      snapshot->optimizer.push_back(
-          Part("exp_avg." + range.name, optimizer.exp_avg, range.begin, shape, copies));
-      snapshot->optimizer.push_back(
-          Part("exp_avg_sq." + range.name, optimizer.exp_avg_sq, range.begin, shape, copies));
-    }
-    snapshot->optimizer_steps = optimizer.step;
-    return std::shared_ptr<const LearnerState>(std::move(snapshot));
-  } catch (const std::exception& error) {
-    return TorchError(error);
+absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() const try {
+  const at::NoGradGuard no_grad;
+  SnapshotLayout of{state_->layout, state_->parameters};
+  if (state_->files != nullptr) {
+    of.optimizer_steps = state_->files->optimizer_steps();
+    return SnapshotOf(of, state_->files);
   }
+  if (state_->divided()) return SnapshotOfRanks();
+  of.optimizer_steps = state_->optimizer->step();
+  StateParts columns = state_->Columns();
+  if (!state_->device.is_cpu()) {
+    for (at::Tensor& column : columns) column = column.to(at::kCPU);
+    const auto snapshot = SnapshotOf(of, columns, /*copies=*/false);
+    snapshot->loan = std::make_shared<const StateParts>(std::move(columns));
+    return snapshot;
+  }
+  const SnapshotDecision decision = DecideSnapshot(
+      state_->options, kSnapshotBytes * state_->layout.num_elements, state_->tokens_at_once);
+  const auto snapshot = SnapshotOf(of, columns, decision.copies);
+  if (!decision.copies) {
+    FRESHET_LOG(Info) << "event=snapshot_lent reason=" << LogQuoted(decision.reason);
+    snapshot->loan = state_->Lend();
+  }
+  return snapshot;
+} catch (const std::exception& error) {
+  return TorchError(error);
 }
 
 std::vector<WeightEntry> PolicyLearner::WeightEntries() const {
@@ -307,6 +238,8 @@ int64_t PolicyLearner::num_parameters() const { return state_->layout.num_parame
 
 const PolicyLearnerOptions& PolicyLearner::options() const { return state_->options; }
 
-int PolicyLearner::threads() const { return state_->microbatches->threads(); }
+int PolicyLearner::threads() const {
+  return state_->Threads(/*divides_weights=*/state_->options.sharding == Sharding::kFull);
+}
 
 }  // namespace freshet

@@ -46,11 +46,9 @@ struct PolicyLearnerOptions {
   // On a GPU: equal batches give equal bits, at a cost. On the CPU they always do.
   bool deterministic = false;
   Sharding sharding = Sharding::kNone;  // of several ranks, which are on the CPU
-  // A rank that gets its state by SyncFromRankZero, its first call.
-  bool state_from_rank_zero = false;
-  double temperature = 1.0;      // of the rollouts; 0 counts as 1
-  int64_t max_new_tokens = 1;    // constant of the sequence_sum_norm aggregate
-  bool whole_responses = false;  // see MakeTrainingRows
+  double temperature = 1.0;             // of the rollouts; 0 counts as 1
+  int64_t max_new_tokens = 1;           // constant of the sequence_sum_norm aggregate
+  bool whole_responses = false;         // see MakeTrainingRows
   LearningRateSchedule schedule;
   // Bytes of host memory that the process can still allocate.
   std::function<int64_t()> available_memory = [] { return AvailableMemory(); };
@@ -64,16 +62,18 @@ enum class RankPhase {
   kExchanging,  // all-gather of outcomes
   kSumming,     // all-reduce of gradients
   kReducing,    // reduce-scatter of gradients
-  kGathering,   // all-gather of weights or of the state
+  kGathering,   // gather or all-gather of weights or of the state
   kUpdating,
+  kSaving,  // waits until a checkpoint is written
 };
 
 // The ranks that a learner trains with.
 struct RankUse {
   Communicator* ranks = nullptr;            // outlives its use; null: the learner is alone
-  Communicator* background = nullptr;       // a second one, for snapshots; null: none
+  Communicator* background = nullptr;       // a second one, for snapshots of a divided state
   std::function<void(RankPhase)> on_phase;  // called when this rank begins another part of its work
   int number = 0;  // of this rank in messages, which may differ from its position in the group
+  int here = 1;    // ranks that share this machine's memory, with this one
 };
 
 // One row of supervised warm-up: loss on the answer only.
@@ -93,20 +93,20 @@ class PolicyLearner final : public Learner {
                                                                const Clock& clock);
   ~PolicyLearner() override;
 
-  // Initial weights; call one of the three before training.
+  // Initial weights, with moments of 0; call one of the three before training. With
+  // options().sharding, files stay open instead of being loaded until they are needed: ranks divide
+  // the state without any of them having all of it.
+  //
+  // Errors of StateFiles.
+  absl::Status LoadModel(std::shared_ptr<const ModelFiles> files);
+  // Also takes the moments and the number of updates.
+  absl::Status LoadCheckpoint(const std::string& directory, int64_t optimizer_steps);
   void InitializeRandom(uint64_t seed);
-  absl::Status LoadModel(const ModelFiles& files);
-  // The fp32 master weights of a checkpoint directory, whatever the dtype of its model.safetensors.
-  // DATA_LOSS if they are missing; otherwise the errors of ModelFiles::Open and LoadModel.
-  absl::Status LoadMasters(const std::string& checkpoint_dir);
-  // Loads moments and update count from a checkpoint directory. DATA_LOSS if they do not match the
-  // model.
-  absl::Status LoadOptimizer(const std::string& checkpoint_dir, int64_t optimizer_steps);
 
   // Freezes the current weights as the reference policy of the KL term.
   void FreezeReference();
-  // Loads the reference from a checkpoint directory instead, as LoadMasters does.
-  absl::Status LoadReference(const std::string& checkpoint_dir);
+  // Takes the masters of a checkpoint directory instead. Errors of StateFiles.
+  absl::Status LoadReference(const std::string& directory);
 
   // One supervised step; returns the mean loss per answer token in nats. Uses its own optimizer
   // state, which BeginPolicyTraining() discards.
@@ -129,7 +129,7 @@ class PolicyLearner final : public Learner {
   // Arena, if the weights are divided, and Snapshot are collective operations: rank 0 calls them,
   // the others SendWeights and SendSnapshot.
   //
-  // Ends work in the background for former ranks.
+  // Abandons a snapshot of former ranks that is still read.
   void SetRanks(RankUse ranks);
   // Replaces weights, moments and reference by those of rank 0, which calls it too. With sharding
   // each of several ranks keeps its part, also rank 0 once all have theirs. Errors of Communicator.
@@ -180,6 +180,7 @@ class PolicyLearner final : public Learner {
   absl::Status Receive(std::span<std::byte> bytes);
   absl::Status CopyState();
   absl::Status DivideState();
+  std::shared_ptr<LearnerState> SnapshotOfRanks() const;
 
   std::unique_ptr<State> state_;
 };

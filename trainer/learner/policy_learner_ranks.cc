@@ -27,13 +27,11 @@ struct PolicyLearner::RankOutcome {
 };
 
 void PolicyLearner::SetRanks(RankUse ranks) {
-  if (state_->gathering.joinable() && !state_->gathering_done->HasBeenNotified()) {
-    state_->background->Abort("the group ends");
-  }
-  state_->AwaitGathering();
+  state_->AbandonSnapshot();
   state_->ranks = ranks.ranks;
   state_->background = ranks.background;
   state_->rank_number = ranks.number;
+  state_->ranks_here = ranks.here;
   state_->on_phase = ranks.on_phase == nullptr ? [](RankPhase) {} : std::move(ranks.on_phase);
 }
 
@@ -50,7 +48,10 @@ absl::Status PolicyLearner::SyncFromRankZero() {
 absl::StatusOr<PolicyLearner::SyncFacts> PolicyLearner::ReceiveFacts() {
   SyncFacts facts;
   if (state_->ranks->rank() == 0) {
-    facts = {state_->optimizer->step(), state_->reference.defined() ? 1 : 0};
+    const State& state = *state_;
+    const bool has_reference = state.reference.defined() || state.reference_files != nullptr;
+    facts = {state.files == nullptr ? state.optimizer->step() : state.files->optimizer_steps(),
+             has_reference ? 1 : 0};
   }
   FRESHET_RETURN_IF_ERROR(Receive(std::as_writable_bytes(std::span(&facts, 1))));
   return facts;
@@ -64,6 +65,7 @@ absl::Status PolicyLearner::Receive(std::span<std::byte> bytes) {
 absl::Status PolicyLearner::CopyState() {
   const bool receives = state_->ranks->rank() != 0;
   if (receives) state_->AwaitLoans();
+  FRESHET_RETURN_IF_ERROR(state_->LoadFiles());
   if (!state_->masters.defined()) FRESHET_RETURN_IF_ERROR(state_->HoldWhole());
   FRESHET_ASSIGN_OR_RETURN(const SyncFacts facts, ReceiveFacts());
   AdamWState optimizer = state_->optimizer->GetState();
@@ -77,7 +79,7 @@ absl::Status PolicyLearner::CopyState() {
   if (!receives) return absl::OkStatus();
   optimizer.step = facts.optimizer_steps;
   FRESHET_RETURN_IF_ERROR(state_->optimizer->SetState(optimizer));
-  state_->Adopt(state_->masters);
+  if (state_->options.bf16) state_->rounded.copy_(state_->masters);
   return absl::OkStatus();
 }
 

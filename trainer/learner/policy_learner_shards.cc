@@ -8,65 +8,82 @@
 #include "model/tensor_convert.h"
 #include "trainer/learner/block_exchange.h"
 #include "trainer/learner/blockwise_pass.h"
+#include "trainer/learner/learner_snapshot.h"
 #include "trainer/learner/policy_learner.h"
 #include "trainer/learner/policy_learner_state.h"
 #include "weights/transfer_time.h"
 
 namespace freshet {
-namespace {
-
-// How long the other ranks may take to begin to send their parts of a snapshot: they have nothing
-// else to do then.
-constexpr absl::Duration kBackgroundPatience = absl::Minutes(2);
-
-}  // namespace
 
 bool PolicyLearner::divided() const { return state_->divided(); }
 
+// Rank 0 sends every block of its state to all ranks, and each keeps its part.
 absl::Status PolicyLearner::DivideState() {
   const int rank = state_->ranks->rank();
-  const bool leads = rank == 0;
   ShardLayout divided(state_->layout, state_->ranks->size());
   FRESHET_ASSIGN_OR_RETURN(const SyncFacts facts, ReceiveFacts());
-  // Broadcasts rank 0's tensor, block by block, and returns this rank's part of it.
-  const auto scatter = [&](const at::Tensor& whole,
+  using ReadBlock = absl::FunctionRef<absl::StatusOr<at::Tensor>(size_t block)>;
+  const auto scatter = [&](const ReadBlock& read,
                            at::ScalarType type) -> absl::StatusOr<at::Tensor> {
     at::Tensor part = at::empty({divided.StateSize(rank)}, type);
     for (size_t b = 0; b < divided.blocks().size(); ++b) {
       const ShardLayout::Block& block = divided.blocks()[b];
-      const at::Tensor buffer =
-          leads ? whole.narrow(0, block.begin, block.size) : at::empty({block.size}, type);
-      FRESHET_RETURN_IF_ERROR(Receive(BytesOf(buffer)));
+      at::Tensor numbers;
+      if (rank == 0) {
+        FRESHET_ASSIGN_OR_RETURN(numbers, read(b));
+        numbers = numbers.to(type);
+      } else {
+        numbers = at::empty({block.size}, type);
+      }
+      FRESHET_RETURN_IF_ERROR(Receive(BytesOf(numbers)));
       const ShardLayout::Part own = divided.PartOf(rank, b);
       part.narrow(0, own.place, own.size)
-          .copy_(buffer.narrow(0, own.begin - block.begin, own.size));
+          .copy_(numbers.narrow(0, own.begin - block.begin, own.size));
     }
     return part;
   };
-  const auto copy = [&](at::Tensor whole) -> absl::StatusOr<at::Tensor> {
-    if (!leads) whole = at::empty({state_->layout.num_elements}, state_->type());
+  const StateParts held = rank == 0 && state_->files == nullptr ? state_->Columns() : StateParts();
+  const auto column = [&](StateColumn which) {
+    return scatter(
+        [&](size_t b) -> absl::StatusOr<at::Tensor> {
+          if (state_->files != nullptr) return state_->files->Read(which, b);
+          const ShardLayout::Block& block = divided.blocks()[b];
+          return held.at(static_cast<size_t>(which)).narrow(0, block.begin, block.size);
+        },
+        at::kFloat);
+  };
+  const auto reference_block = [&](size_t b) -> absl::StatusOr<at::Tensor> {
+    if (state_->reference_files != nullptr) {
+      return state_->reference_files->Read(StateColumn::kMasters, b);
+    }
+    const ShardLayout::Block& block = divided.blocks()[b];
+    return state_->reference.narrow(0, block.begin, block.size);
+  };
+  const auto copy = [&](at::Tensor whole, StateFiles* files) -> absl::StatusOr<at::Tensor> {
+    if (rank == 0 && files != nullptr) {
+      FRESHET_ASSIGN_OR_RETURN(whole, state_->ReadWeights(*files));
+    }
+    if (rank != 0) whole = at::empty({state_->layout.num_elements}, state_->type());
     FRESHET_RETURN_IF_ERROR(Receive(BytesOf(whole)));
     return whole;
   };
-  AdamWState moments = leads ? state_->optimizer->GetState() : AdamWState();
   const bool divides_weights = state_->options.sharding == Sharding::kFull;
   State::Held part;
-  FRESHET_ASSIGN_OR_RETURN(part.masters, scatter(state_->masters, at::kFloat));
   part.optimizer.step = facts.optimizer_steps;
-  FRESHET_ASSIGN_OR_RETURN(part.optimizer.exp_avg, scatter(moments.exp_avg, at::kFloat));
-  FRESHET_ASSIGN_OR_RETURN(part.optimizer.exp_avg_sq, scatter(moments.exp_avg_sq, at::kFloat));
+  FRESHET_ASSIGN_OR_RETURN(part.masters, column(StateColumn::kMasters));
+  FRESHET_ASSIGN_OR_RETURN(part.optimizer.exp_avg, column(StateColumn::kExpAvg));
+  FRESHET_ASSIGN_OR_RETURN(part.optimizer.exp_avg_sq, column(StateColumn::kExpAvgSq));
   if (facts.has_reference != 0) {
-    FRESHET_ASSIGN_OR_RETURN(part.reference, divides_weights
-                                                 ? scatter(state_->reference, state_->type())
-                                                 : copy(state_->reference));
+    FRESHET_ASSIGN_OR_RETURN(
+        part.reference, divides_weights ? scatter(reference_block, state_->type())
+                                        : copy(state_->reference, state_->reference_files.get()));
   }
   at::Tensor whole;
   if (!divides_weights) {
-    FRESHET_ASSIGN_OR_RETURN(whole, copy(state_->weights));
+    FRESHET_ASSIGN_OR_RETURN(whole, copy(state_->weights, state_->files.get()));
   }
   FRESHET_RETURN_IF_ERROR(state_->ranks->Barrier(kShareTimeout));
   state_->AwaitLoans();
-  moments = {};
   return state_->HoldPart(std::move(divided), rank, std::move(part), std::move(whole));
 }
 
@@ -78,52 +95,45 @@ absl::Status PolicyLearner::State::GatherParts(const at::Tensor& part,
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<PolicyLearner::State::Gathered>>
-PolicyLearner::State::GatherSnapshot() {
-  const at::NoGradGuard no_grad;
-  AwaitGathering();
-  const AdamWState moments = optimizer->GetState();
-  auto gathered = std::make_shared<Gathered>();
-  gathered->parts = {masters, moments.exp_avg, moments.exp_avg_sq};
-  if (ranks->rank() == 0) {
-    for (at::Tensor& whole : gathered->wholes) whole = at::empty({layout.num_elements}, at::kFloat);
-  }
-  if (background == nullptr) {
-    for (size_t i = 0; i < gathered->parts.size(); ++i) {
-      FRESHET_RETURN_IF_ERROR(GatherParts(gathered->parts[i], gathered->wholes[i]));
-    }
-    gathered->done.Notify();
-    return gathered;
-  }
-  gathering_done = std::shared_ptr<Notification>(gathered, &gathered->done);
-  gathering = std::thread([gathered, layout = shards, over = background, group = ranks] {
-    for (size_t i = 0; i < gathered->parts.size() && gathered->status.ok(); ++i) {
-      gathered->status =
-          GatherBlocks(*over, layout, std::exchange(gathered->parts[i], at::Tensor()),
-                       gathered->wholes[i], kBackgroundPatience);
-    }
-    if (!gathered->status.ok()) group->Abort(Message(gathered->status));
-    gathered->done.Notify();
-  });
-  return gathered;
-}
-
 absl::Status PolicyLearner::SendWeights() try {
   return state_->GatherParts(state_->part_weights(), {});
 } catch (const std::exception& error) {
   return TorchError(error);
 }
 
+std::shared_ptr<LearnerState> PolicyLearner::SnapshotOfRanks() const {
+  State& state = *state_;
+  state.AwaitSnapshot();
+  State::SnapshotParts taken = state.TakeParts();
+  state.snapshot_ended = std::make_shared<Notification>();
+  const std::shared_ptr<GatheredBlocks> blocks(
+      new GatheredBlocks(*state.background, *state.ranks, state.shards, std::move(taken.parts)),
+      [ended = state.snapshot_ended, loan = std::move(taken.loan)](GatheredBlocks* gone) mutable {
+        delete gone;
+        loan = nullptr;
+        ended->Notify();
+      });
+  state.snapshot = blocks;
+  return SnapshotOf({state.layout, state.parameters, state.optimizer->step()}, blocks);
+}
+
 absl::Status PolicyLearner::SendSnapshot() try {
-  return state_->GatherSnapshot().status();
+  State& state = *state_;
+  state.AwaitSnapshot();
+  state.serving = std::thread([taken = state.TakeParts(), layout = state.shards,
+                               over = state.background, group = state.ranks]() mutable {
+    const absl::Status served = ServeBlocks(*over, layout, taken.parts);
+    taken = {};
+    if (!served.ok()) group->Abort(Message(served));
+  });
+  return absl::OkStatus();
 } catch (const std::exception& error) {
   return TorchError(error);
 }
 
 absl::Status PolicyLearner::SendState() try {
-  state_->AwaitGathering();
-  const AdamWState moments = state_->optimizer->GetState();
-  for (const at::Tensor& part : {state_->masters, moments.exp_avg, moments.exp_avg_sq}) {
+  state_->AwaitSnapshot();
+  for (const at::Tensor& part : state_->Columns()) {
     FRESHET_RETURN_IF_ERROR(state_->GatherParts(part, {}));
   }
   const bool sends = state_->divides_weights() && state_->reference.defined();
@@ -140,7 +150,7 @@ absl::Status PolicyLearner::HoldWholeState() try {
     FRESHET_RETURN_IF_ERROR(state_->GatherParts(part, whole));
     return whole;
   };
-  state_->AwaitGathering();
+  state_->AwaitSnapshot();
   State::Held whole;
   whole.optimizer.step = parts.step;
   whole.reference = state_->reference;

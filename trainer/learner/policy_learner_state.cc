@@ -3,8 +3,17 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "trainer/learner/learner_memory.h"
 
 namespace freshet {
+namespace {
+
+AdamWOptions AdamWOptionsOf(const PolicyLearnerOptions& options) {
+  return {options.beta1, options.beta2, options.epsilon, options.weight_decay,
+          options.grad_clip_norm};
+}
+
+}  // namespace
 
 std::vector<ParameterRange> PolicyLearner::State::ParameterRanges() const {
   std::vector<ParameterRange> ranges;
@@ -18,32 +27,38 @@ absl::Status PolicyLearner::State::ResetOptimizer(int rank, AdamWState from) {
   for (const ShardLayout::Piece& piece : pieces) {
     if (piece.rank == rank) own.push_back(piece.range);
   }
-  const PolicyLearnerOptions& o = options;
   FRESHET_ASSIGN_OR_RETURN(
-      AdamW made, AdamW::Create(std::move(own), shards.StateSize(rank),
-                                {o.beta1, o.beta2, o.epsilon, o.weight_decay, o.grad_clip_norm},
+      AdamW made, AdamW::Create(std::move(own), shards.StateSize(rank), AdamWOptionsOf(options),
                                 device, std::move(from)));
   optimizer.emplace(std::move(made));
   return absl::OkStatus();
 }
 
+absl::Status PolicyLearner::State::CheckOptimizer() const {
+  return AdamW::Create({}, /*arena_size=*/0, AdamWOptionsOf(options), device).status();
+}
+
+int PolicyLearner::State::Threads(bool divides) const {
+  int64_t largest = divides ? 0 : layout.num_elements;  // gradients that a microbatch has
+  for (const ShardLayout::Block& block : shards.blocks()) {
+    if (divides) largest = std::max(largest, block.size);
+  }
+  return MicrobatchThreads(device.is_cpu() ? options.threads : 1, largest);
+}
+
 // Needs `weights`, unless they are divided.
 void PolicyLearner::State::MakeLeaves() {
-  int64_t largest = layout.num_elements;  // gradients that a microbatch has
   std::vector<at::Tensor> tensors;
   leaves = {};
-  if (divides_weights()) {
-    largest = 0;
-    for (const ShardLayout::Block& block : shards.blocks()) largest = std::max(largest, block.size);
-  } else {
+  if (!divides_weights()) {
     const at::Tensor values =
         options.bf16 ? at::empty({1}, masters.options()).expand({layout.num_elements}) : weights;
     leaves = SeparateHead(ViewWeights(layout, values));
     tensors = Leaves(leaves);
     for (const at::Tensor& leaf : tensors) leaf.set_requires_grad(true);
   }
-  microbatches.emplace(MicrobatchThreads(device.is_cpu() ? options.threads : 1, largest),
-                       options.max_tokens_per_microbatch, std::move(tensors));
+  microbatches.emplace(Threads(divides_weights()), options.max_tokens_per_microbatch,
+                       std::move(tensors));
 }
 
 absl::Status PolicyLearner::State::HoldWhole(Held from) {
@@ -63,6 +78,7 @@ absl::Status PolicyLearner::State::HoldWhole(Held from) {
 absl::Status PolicyLearner::State::HoldPart(ShardLayout divided, int rank, Held part,
                                             at::Tensor whole) {
   const at::NoGradGuard no_grad;
+  files = reference_files = nullptr;
   optimizer.reset();  // its memory
   shards = std::move(divided);
   masters = std::move(part.masters);
@@ -73,6 +89,93 @@ absl::Status PolicyLearner::State::HoldPart(ShardLayout divided, int rank, Held 
   if (divides_weights()) part_gradients = at::zeros_like(masters);
   MakeLeaves();
   return ResetOptimizer(rank, std::move(part.optimizer));
+}
+
+absl::Status PolicyLearner::State::LoadFiles() {
+  if (files == nullptr) return absl::OkStatus();
+  const at::NoGradGuard no_grad;
+  const auto from = std::exchange(files, nullptr);
+  const auto reference_from = std::exchange(reference_files, nullptr);
+  const auto read = [&](StateColumn column) -> absl::StatusOr<at::Tensor> {
+    at::Tensor whole = at::zeros({layout.num_elements}, at::kFloat);
+    FRESHET_RETURN_IF_ERROR(ReadColumn(*from, column, shards.blocks(), whole));
+    return whole.to(device);
+  };
+  Held held;
+  FRESHET_ASSIGN_OR_RETURN(held.masters, read(StateColumn::kMasters));
+  if (from->has_moments()) {
+    held.optimizer.step = from->optimizer_steps();
+    FRESHET_ASSIGN_OR_RETURN(held.optimizer.exp_avg, read(StateColumn::kExpAvg));
+    FRESHET_ASSIGN_OR_RETURN(held.optimizer.exp_avg_sq, read(StateColumn::kExpAvgSq));
+  }
+  held.reference = reference;
+  if (reference_from != nullptr) {
+    FRESHET_ASSIGN_OR_RETURN(const at::Tensor host, ReadWeights(*reference_from));
+    held.reference = host.to(device);
+  }
+  return HoldWhole(std::move(held));
+}
+
+absl::StatusOr<at::Tensor> PolicyLearner::State::ReadWeights(StateFiles& from) const {
+  const at::NoGradGuard no_grad;
+  at::Tensor whole = at::zeros({layout.num_elements}, type());
+  FRESHET_RETURN_IF_ERROR(ReadColumn(from, StateColumn::kMasters, shards.blocks(), whole));
+  return whole;
+}
+
+StateParts PolicyLearner::State::Columns() const {
+  const AdamWState moments = optimizer->GetState();
+  return {masters, moments.exp_avg, moments.exp_avg_sq};
+}
+
+PolicyLearner::State::SnapshotParts PolicyLearner::State::TakeParts() {
+  const at::NoGradGuard no_grad;
+  SnapshotParts taken = {Columns(), nullptr};
+  const SnapshotDecision decision =
+      DecideSnapshot(options, ranks_here * shards.StateSize(ranks->rank()) * kSnapshotBytes,
+                     ranks_here * tokens_at_once);
+  if (decision.copies) {
+    for (at::Tensor& part : taken.parts) part = part.clone();
+  } else {
+    FRESHET_LOG(Info) << "event=snapshot_lent reason=" << LogQuoted(decision.reason);
+    taken.loan = Lend();
+  }
+  return taken;
+}
+
+void PolicyLearner::State::AwaitWritten(Notification& ended) const {
+  if (!ended.HasBeenNotified()) on_phase(RankPhase::kSaving);
+  while (!ended.WaitFor(kLoanWarning)) {
+    FRESHET_LOG(Warning) << "event=waiting reason="
+                         << LogQuoted("the weights are being written to a checkpoint");
+  }
+}
+
+void PolicyLearner::State::AwaitLoans() {
+  for (const auto& ended : loans) AwaitWritten(*ended);
+  loans.clear();
+}
+
+void PolicyLearner::State::AwaitSnapshot() {
+  if (snapshot_ended != nullptr) AwaitWritten(*snapshot_ended);
+  snapshot_ended = nullptr;
+  if (serving.joinable()) serving.join();
+}
+
+void PolicyLearner::State::AbandonSnapshot() {
+  constexpr char kReason[] = "the group of ranks ends";
+  if (snapshot_ended != nullptr) {
+    if (const auto reading = snapshot.lock()) {
+      reading->Detach(kReason);
+    } else {  // it is ending
+      AwaitWritten(*snapshot_ended);
+    }
+    snapshot_ended = nullptr;
+  }
+  if (serving.joinable()) {
+    background->Abort(kReason);
+    serving.join();
+  }
 }
 
 void PolicyLearner::State::ZeroGradients() {

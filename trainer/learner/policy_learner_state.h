@@ -2,7 +2,6 @@
 #define FRESHET_TRAINER_LEARNER_POLICY_LEARNER_STATE_H_
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -18,6 +17,8 @@
 #include "trainer/learner/optimizer.h"
 #include "trainer/learner/policy_learner.h"
 #include "trainer/learner/shard_layout.h"
+#include "trainer/learner/state_files.h"
+#include "trainer/learner/state_stream.h"
 #include "trainer/learner/step_plan.h"
 #include "trainer/loss/loss.h"
 
@@ -27,11 +28,6 @@ namespace freshet {
 
 // The tensors of `weights` in the order of the arena; a tied head appears once.
 std::vector<at::Tensor> Leaves(const TransformerWeights& weights);
-// A model's parameters in the arena, and their shapes.
-struct Parameter {
-  ParameterRange range;
-  std::vector<int64_t> shape;
-};
 std::vector<Parameter> Parameters(const ParameterLayout& layout);
 
 constexpr absl::Duration kLoanWarning = absl::Seconds(10);
@@ -65,8 +61,8 @@ struct PolicyLearner::State {
         model(options.model, device),
         shards(layout, /*ranks=*/1),
         parameters(Parameters(layout)) {}
-  // Call SetRanks({}) first; otherwise this may wait for other ranks.
-  ~State() { AwaitGathering(); }
+  // Call SetRanks({}) first; otherwise this may wait for rank 0.
+  ~State() { AwaitSnapshot(); }
 
   // Holds a whole state: of zeros, or the tensors of `from`, which may lack `reference`.
   struct Held {
@@ -74,13 +70,24 @@ struct PolicyLearner::State {
     AdamWState optimizer;
   };
   absl::Status HoldWhole(Held from = {});
+  // Holds what `files` have, if there are any. On errors there are none afterwards.
+  absl::Status LoadFiles();
+  // Unless several ranks may divide it.
+  absl::Status LoadUndivided() {
+    return options.sharding == Sharding::kNone ? LoadFiles() : absl::OkStatus();
+  }
+  // Whether the options are valid. INVALID_ARGUMENT: AdamW::Create's.
+  absl::Status CheckOptimizer() const;
+  int Threads(bool divides) const;
+  // All weights in the type of the computation, in host memory, though `files` have the state.
+  absl::StatusOr<at::Tensor> ReadWeights(StateFiles& from) const;
   // For the part of `rank`: `from`, or without tensors moments of 0.
   absl::Status ResetOptimizer(int rank, AdamWState from = {});
   // Holds this rank's part of a divided state. `whole`: with Sharding::kOptimizer, all weights in
   // the type of the computation.
   absl::Status HoldPart(ShardLayout divided, int rank, Held part, at::Tensor whole);
-  // Gathers the parts of all ranks into `whole`, of the arena's size, which may be undefined. A
-  // collective operation.
+  // Gathers the parts of all ranks on rank 0 in `whole`, of the arena's size; undefined on the
+  // others. A collective operation.
   absl::Status GatherParts(const at::Tensor& part, const at::Tensor& whole) const;
   std::vector<ParameterRange> ParameterRanges() const;
   void MakeLeaves();
@@ -93,7 +100,10 @@ struct PolicyLearner::State {
   const Clock& clock;
   ParameterLayout layout;
   Transformer model;
-  ShardLayout shards;  // of one rank: the state is whole
+  // The state of rank 0 before it is held, whole or divided; null: it is held.
+  std::shared_ptr<StateFiles> files;
+  std::shared_ptr<StateFiles> reference_files;  // likewise, of the frozen policy; may be `files`
+  ShardLayout shards;                           // of one rank: the state is whole
   std::vector<Parameter> parameters;
   std::vector<ShardLayout::Piece> pieces;  // of all ranks, as their optimizers have them
   // Of the whole arena or, where noted, of this rank's part if the state is divided.
@@ -119,6 +129,7 @@ struct PolicyLearner::State {
   Communicator* ranks = nullptr;       // null: alone
   Communicator* background = nullptr;  // null: none
   int rank_number = 0;
+  int ranks_here = 1;
   std::function<void(RankPhase)> on_phase = [](RankPhase) {};
 
   // Asked before each microbatch, because the result is of no use once the group has failed.
@@ -131,15 +142,6 @@ struct PolicyLearner::State {
   at::ScalarType type() const { return options.bf16 ? at::kBFloat16 : at::kFloat; }
   // This rank's weights in that type.
   const at::Tensor& part_weights() const { return options.bf16 ? rounded : masters; }
-  // For what is read from files; see Adopt.
-  at::Tensor HostArena() const {
-    return device.is_cpu() ? masters : at::zeros({layout.num_elements}, at::kFloat);
-  }
-  // Takes weights that were written to a HostArena.
-  void Adopt(const at::Tensor& host) {
-    if (!host.is_same(masters)) masters.copy_(host);
-    if (options.bf16) rounded.copy_(masters);
-  }
   TransformerWeights PolicyWeights() const {
     return options.bf16 ? WidenVectors(SeparateHead(ViewWeights(layout, weights)), leaves) : leaves;
   }
@@ -188,8 +190,8 @@ struct PolicyLearner::State {
   // One optimizer step; errors of AdamW::Step.
   absl::StatusOr<StepReport> Update(double learning_rate,
                                     const AdamW::AddSquares& add_squares = nullptr) {
-    AwaitGathering();
     AwaitLoans();
+    on_phase(RankPhase::kUpdating);
     return optimizer->Step(learning_rate, divided() ? part_gradients : gradients, masters, rounded,
                            microbatches->pool(), add_squares);
   }
@@ -199,28 +201,24 @@ struct PolicyLearner::State {
     const auto& ended = loans.emplace_back(std::make_shared<Notification>());
     return {ended.get(), [ended](const void*) { ended->Notify(); }};
   }
-  void AwaitGathering() {
-    if (gathering.joinable()) gathering.join();
-  }
-  // Masters and moments of all ranks, which are gathered into `wholes` on rank 0: in the background
-  // if there is a communicator for it. Then the next update waits until they are sent.
-  struct Gathered {
-    std::array<at::Tensor, 3> parts, wholes;
-    Notification done;
-    absl::Status status;  // once done
+  // This rank's parts of a divided state, as they are now: copies, or where memory is short the
+  // parts themselves, until the loan ends.
+  struct SnapshotParts {
+    StateParts parts;
+    std::shared_ptr<const void> loan;
   };
-  absl::StatusOr<std::shared_ptr<Gathered>> GatherSnapshot();
-  std::thread gathering;  // over `background`
-  std::shared_ptr<Notification> gathering_done;
-  void AwaitLoans() {
-    for (const auto& ended : loans) {
-      while (!ended->WaitFor(kLoanWarning)) {
-        FRESHET_LOG(Warning) << "event=waiting reason="
-                             << LogQuoted("the weights are being written to a checkpoint");
-      }
-    }
-    loans.clear();
-  }
+  SnapshotParts TakeParts();
+  StateParts Columns() const;
+  // Until a snapshot of a divided state has been read (rank 0) or sent. With a warning every
+  // kLoanWarning, as below.
+  void AwaitSnapshot();
+  void AwaitLoans();
+  void AwaitWritten(Notification& ended) const;
+  // Ends a snapshot that is read or sent: the communicators are about to go.
+  void AbandonSnapshot();
+  std::weak_ptr<GatheredBlocks> snapshot;        // that rank 0 reads
+  std::shared_ptr<Notification> snapshot_ended;  // once `snapshot` is gone; null: there was none
+  std::thread serving;                           // of another rank's parts, over `background`
 
   TargetLogprobs Forward(const TransformerWeights& with, const PackedBatch& batch, double temp,
                          Entropy entropy) const {

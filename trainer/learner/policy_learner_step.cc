@@ -5,6 +5,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "model/tensor_convert.h"
+#include "trainer/learner/block_exchange.h"
 #include "trainer/learner/model_flops.h"
 #include "trainer/learner/policy_learner.h"
 #include "trainer/learner/policy_learner_state.h"
@@ -45,6 +46,7 @@ absl::StatusOr<TrainStepResult> PolicyLearner::TrainStep(int64_t step,
 
 absl::Status PolicyLearner::ComputeProximal(Minibatch& share) const {
   try {
+    FRESHET_RETURN_IF_ERROR(state_->LoadFiles());
     state_->on_phase(RankPhase::kComputing);
     if (state_->divides_weights()) return ComputeProximalBlockwise(share);
     const Runs runs = state_->Split(share.rows.trees);
@@ -67,6 +69,7 @@ absl::Status PolicyLearner::ComputeProximal(Minibatch& share) const {
 
 absl::StatusOr<StepSums> PolicyLearner::Update(int64_t step, const Minibatch& share) {
   try {
+    FRESHET_RETURN_IF_ERROR(state_->LoadFiles());
     state_->on_phase(RankPhase::kComputing);
     absl::StatusOr<StepSums> sums =
         state_->divides_weights() ? AddGradientsBlockwise(share) : AddGradients(share);
@@ -81,7 +84,11 @@ absl::StatusOr<StepSums> PolicyLearner::Update(int64_t step, const Minibatch& sh
       const auto add = [this](const std::vector<double>& squares) { return AddSquares(squares); };
       FRESHET_ASSIGN_OR_RETURN(report, state_->Update(learning_rate, add));
       if (!state_->divides_weights()) {
-        FRESHET_RETURN_IF_ERROR(state_->GatherParts(state_->part_weights(), state_->weights));
+        state_->on_phase(RankPhase::kGathering);
+        FRESHET_RETURN_IF_ERROR(AllGatherBlocks(*state_->ranks, state_->shards,
+                                                state_->part_weights(), state_->weights,
+                                                kShareTimeout));
+        state_->on_phase(RankPhase::kIdle);
       }
     } else {
       FRESHET_ASSIGN_OR_RETURN(report, state_->Update(learning_rate));

@@ -83,7 +83,7 @@ absl::Status DataParallelLearner::Form(int ranks) {
     group_ = std::move(group);
   }
   learner_->SetRanks({&group_->communicator(), group_->background(),
-                      [this](RankPhase phase) { SetPhase(phase); }});
+                      [this](RankPhase phase) { SetPhase(phase); }, /*number=*/0, group_->here()});
   FRESHET_RETURN_IF_ERROR(learner_->SyncFromRankZero());
   FRESHET_LOG(Info) << "event=ranks_formed ranks=" << group_->communicator().size()
                     << " wanted=" << ranks;

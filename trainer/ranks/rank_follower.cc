@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "collective/relay_communicator.h"
+#include "trainer/ranks/command_reader.h"
 #include "trainer/ranks/rank_work.h"
 
 namespace freshet {
@@ -53,9 +54,13 @@ class Reports {
     }
     (void)Send();  // the thread notices if rank 0 is gone
   }
-  absl::Status SendCollective(std::string bytes, absl::Duration timeout) {
+  absl::Status SendChunk(RelayGroup group, std::string bytes, absl::Duration timeout) {
     RankReport report;
-    report.set_collective(std::move(bytes));
+    if (group == RelayGroup::kTraining) {
+      report.set_collective(std::move(bytes));
+    } else {
+      report.set_background(std::move(bytes));
+    }
     const MutexLock lock(mu_);
     return socket_.Send(report, timeout);
   }
@@ -82,25 +87,23 @@ class Reports {
   std::jthread thread_;
 };
 
-// The link to rank 0.
+// A group's link to rank 0.
 class FollowerLinks final : public RelayLinks {
  public:
-  FollowerLinks(MessageSocket& socket, Reports& reports) : socket_(socket), reports_(reports) {}
+  FollowerLinks(RelayGroup group, RelayInbox& inbox, Reports& reports)
+      : group_(group), inbox_(inbox), reports_(reports) {}
 
   absl::Status Send(int /*rank*/, std::string bytes, absl::Duration timeout) override {
-    return reports_.SendCollective(std::move(bytes), timeout);
+    return reports_.SendChunk(group_, std::move(bytes), timeout);
   }
   absl::StatusOr<std::string> Receive(int /*rank*/, absl::Duration timeout) override {
-    RankCommand command;
-    FRESHET_RETURN_IF_ERROR(socket_.Receive(command, timeout));
-    if (!command.has_collective()) return DataLoss("a command within a collective operation");
-    return std::move(*command.mutable_collective());
+    return inbox_.Take(timeout);
   }
-  // Rank 0 closes the socket, which still carries the last report.
-  void Close() override {}
+  void Close() override { inbox_.Fail(absl::UnavailableError("the group has ended")); }
 
  private:
-  MessageSocket& socket_;
+  const RelayGroup group_;
+  RelayInbox& inbox_;
   Reports& reports_;
 };
 
@@ -152,11 +155,10 @@ absl::Status Do(const RankWork& work, PolicyLearner& learner, Communicator& comm
 }
 
 // Sets `left` if it ends because the group has failed.
-absl::Status Work(MessageSocket& socket, const RankParts& parts, Reports& reports,
+absl::Status Work(CommandReader& commands, const RankParts& parts, Reports& reports,
                   CurrentCommunicators& current, bool& left) {
   reports.Set(RankReport::STATE_STARTING, 0);
-  RankCommand command;
-  FRESHET_RETURN_IF_ERROR(socket.Receive(command, kStartTimeout));
+  FRESHET_ASSIGN_OR_RETURN(RankCommand command, commands.Next(kStartTimeout));
   if (!command.has_start()) return DataLoss("the first command is not to start");
   const RankStart start = command.start();
   SetLogRole(StrCat("rank-", start.number()));
@@ -164,8 +166,13 @@ absl::Status Work(MessageSocket& socket, const RankParts& parts, Reports& report
   reports.Set(RankReport::STATE_JOINING, 0);
   std::unique_ptr<Communicator> communicator, background;
   if (start.rendezvous_file().empty()) {
-    communicator = MakeRelayCommunicator(start.rank(), start.ranks(),
-                                         std::make_shared<FollowerLinks>(socket, reports));
+    const auto relay = [&](RelayGroup group) {
+      return MakeRelayCommunicator(
+          start.rank(), start.ranks(),
+          std::make_shared<FollowerLinks>(group, commands.inbox(group), reports));
+    };
+    communicator = relay(RelayGroup::kTraining);
+    background = relay(RelayGroup::kBackground);
   } else {
     FRESHET_ASSIGN_OR_RETURN(communicator, parts.connect(start, start.rendezvous_file()));
     if (!start.background_file().empty()) {
@@ -178,7 +185,8 @@ absl::Status Work(MessageSocket& socket, const RankParts& parts, Reports& report
     learner->SetRanks({});
   };
   learner->SetRanks({communicator.get(), background.get(),
-                     [&](RankPhase phase) { reports.SetPhase(phase); }, start.number()});
+                     [&](RankPhase phase) { reports.SetPhase(phase); }, start.number(),
+                     start.rendezvous_file().empty() ? 1 : start.ranks()});
   const auto leave = [&](const absl::Status& status) {
     if (!communicator->error().ok()) left = true;
     return status;
@@ -188,9 +196,9 @@ absl::Status Work(MessageSocket& socket, const RankParts& parts, Reports& report
   while (true) {
     reports.Set(RankReport::STATE_IDLE, step);
     // The wait ends at the latest with rank 0's process.
-    const absl::Status received = socket.Receive(command, absl::InfiniteDuration());
-    if (absl::IsUnavailable(received)) return absl::OkStatus();
-    FRESHET_RETURN_IF_ERROR(received);
+    absl::StatusOr<RankCommand> next = commands.Next(absl::InfiniteDuration());
+    if (absl::IsUnavailable(next.status())) return absl::OkStatus();
+    FRESHET_ASSIGN_OR_RETURN(command, std::move(next));
     if (!command.has_work()) return DataLoss("a command without work");
     const RankWork& work = command.work();
     step = work.step();
@@ -210,8 +218,9 @@ absl::Status RunRank(MessageSocket& socket, const RankParts& parts) {
     current.Abort();
     on_orphaned();
   });
+  CommandReader commands(socket);
   bool left = false;
-  absl::Status status = Work(socket, parts, reports, current, left);
+  absl::Status status = Work(commands, parts, reports, current, left);
   if (left) {
     reports.Set(RankReport::STATE_LEFT, 0, Message(status));
   } else if (!status.ok()) {

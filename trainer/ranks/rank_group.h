@@ -19,8 +19,10 @@ class RankGroup {
   virtual ~RankGroup() = default;
   // Aborted, with the reason, as soon as another rank is known to be dead or to hang.
   virtual Communicator& communicator() = 0;
-  // A second one of the same ranks, for work in the background. Null: none.
+  // A second one of the same ranks, for snapshots of a divided state. Null: none.
   virtual Communicator* background() { return nullptr; }
+  // How many of the ranks share this machine's memory.
+  virtual int here() const { return 1; }
   // Hands `work` to rank `rank` (1 ..). UNAVAILABLE or DEADLINE_EXCEEDED: the rank does not take
   // it; the group is of no use afterwards.
   virtual absl::Status Send(int rank, const trainer::v1::RankWork& work) = 0;

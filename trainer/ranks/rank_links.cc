@@ -1,7 +1,7 @@
 #include "trainer/ranks/rank_links.h"
 
 #include <algorithm>
-#include <deque>
+#include <array>
 #include <thread>
 #include <utility>
 
@@ -13,6 +13,7 @@
 #include "collective/gloo_communicator.h"
 #include "collective/relay_communicator.h"
 #include "trainer/ranks/message_socket.h"
+#include "trainer/ranks/relay_inbox.h"
 #include "weights/transfer_time.h"
 
 namespace freshet {
@@ -101,50 +102,6 @@ class RankStates {
   std::vector<Communicator*> communicators_ ABSL_GUARDED_BY(mu_);
 };
 
-// Chunks of collective operations that a rank has sent and rank 0 has not taken: at most
-// kMostChunks. A full inbox stops the link's listener, and so the rank.
-class Inbox {
- public:
-  // Waits while it is full.
-  void Put(std::string bytes) {
-    const MutexLock lock(mu_);
-    while (bytes_.size() >= kMostChunks && error_.ok()) changed_.WaitFor(mu_, absl::Seconds(1));
-    if (!error_.ok()) return;
-    bytes_.push_back(std::move(bytes));
-    changed_.NotifyAll();
-  }
-  absl::StatusOr<std::string> Take(absl::Duration timeout) {
-    const absl::Time deadline = absl::Now() + timeout;
-    const MutexLock lock(mu_);
-    while (bytes_.empty()) {
-      if (!error_.ok()) return error_;
-      const absl::Duration left = deadline - absl::Now();
-      if (left <= absl::ZeroDuration()) {
-        return absl::DeadlineExceededError(
-            "collective: not all ranks took part before the deadline");
-      }
-      changed_.WaitFor(mu_, left);
-    }
-    std::string first = std::move(bytes_.front());
-    bytes_.pop_front();
-    changed_.NotifyAll();
-    return first;
-  }
-  // The end: what is there can still be taken.
-  void Fail(const absl::Status& error) {
-    const MutexLock lock(mu_);
-    error_.Update(error);
-    changed_.NotifyAll();
-  }
-
- private:
-  static constexpr size_t kMostChunks = 4;
-  Mutex mu_;
-  CondVar changed_;
-  std::deque<std::string> bytes_ ABSL_GUARDED_BY(mu_);
-  absl::Status error_ ABSL_GUARDED_BY(mu_);
-};
-
 // A link and the thread that listens to it.
 class LinkedRank {
  public:
@@ -154,16 +111,16 @@ class LinkedRank {
   // Closes the link and waits for the thread.
   void Stop() {
     ending_.Notify();
-    inbox_.Fail(absl::UnavailableError("the group has ended"));
+    FailInboxes(absl::UnavailableError("the group has ended"));
     Kill();
     if (listener_.joinable()) listener_.join();
   }
 
-  // Not by two threads at a time.
   absl::Status Send(const RankCommand& command, absl::Duration timeout) {
+    const MutexLock lock(sending_);
     return socket_.Send(command, timeout);
   }
-  Inbox& inbox() { return inbox_; }
+  RelayInbox& inbox(RelayGroup group) { return inboxes_[static_cast<size_t>(group)]; }
   int number() const { return link_.number; }
 
   void Listen(size_t index, const RankLinkOptions& options, RankStates& states) {
@@ -172,7 +129,7 @@ class LinkedRank {
       const std::string reason = Hear(index, start_timeout, silence, states);
       if (reason.empty() || ending_.HasBeenNotified()) return;
       const std::string text = StrCat("rank ", link_.number, " ", reason);
-      inbox_.Fail(absl::UnavailableError(text));
+      FailInboxes(absl::UnavailableError(text));
       states.Lose(index, text);
       if (on_loss != nullptr) on_loss(link_.number);
     });
@@ -196,13 +153,15 @@ class LinkedRank {
         return StrCat("failed: ", ValidUtf8(report.error(), kMaxTextBytes));
       }
       if (report.state() == RankReport::STATE_LEFT) {
-        inbox_.Fail(StatusOf(absl::StatusCode::kUnavailable, "rank ", link_.number,
+        FailInboxes(StatusOf(absl::StatusCode::kUnavailable, "rank ", link_.number,
                              " has left: ", ValidUtf8(report.error(), kMaxTextBytes)));
         return "";
       }
       patience = silence;
       if (report.has_collective()) {
-        inbox_.Put(std::move(*report.mutable_collective()));
+        inbox(RelayGroup::kTraining).Put(std::move(*report.mutable_collective()));
+      } else if (report.has_background()) {
+        inbox(RelayGroup::kBackground).Put(std::move(*report.mutable_background()));
       } else {
         states.Report(index, report);
       }
@@ -214,32 +173,41 @@ class LinkedRank {
     link_.peer->Kill();
   }
 
+  void FailInboxes(const absl::Status& error) {
+    for (RelayInbox& inbox : inboxes_) inbox.Fail(error);
+  }
+
   RankLink link_;
   MessageSocket socket_;
-  Inbox inbox_;
+  Mutex sending_;  // two groups send
+  std::array<RelayInbox, kNumRelayGroups> inboxes_;
   Notification ending_;
   std::thread listener_;
 };
 
 using LinkedRanks = std::vector<std::unique_ptr<LinkedRank>>;
 
-// Rank 0's links. `ranks` must outlive it.
+// Rank 0's links of a group. `ranks` must outlive it.
 class LeaderLinks final : public RelayLinks {
  public:
-  explicit LeaderLinks(const LinkedRanks& ranks) : ranks_(ranks) {}
+  LeaderLinks(const LinkedRanks& ranks, RelayGroup group) : ranks_(ranks), group_(group) {}
 
   absl::Status Send(int rank, std::string bytes, absl::Duration timeout) override {
     RankCommand command;
-    command.set_collective(std::move(bytes));
+    if (group_ == RelayGroup::kTraining) {
+      command.set_collective(std::move(bytes));
+    } else {
+      command.set_background(std::move(bytes));
+    }
     return Of(rank).Send(command, timeout);
   }
   absl::StatusOr<std::string> Receive(int rank, absl::Duration timeout) override {
-    return Of(rank).inbox().Take(timeout);
+    return Of(rank).inbox(group_).Take(timeout);
   }
   // The group's end closes the sockets, which still carry the ranks' last reports.
   void Close() override {
     for (const std::unique_ptr<LinkedRank>& rank : ranks_) {
-      rank->inbox().Fail(absl::UnavailableError("the group has ended"));
+      rank->inbox(group_).Fail(absl::UnavailableError("the group has ended"));
     }
   }
 
@@ -247,6 +215,7 @@ class LeaderLinks final : public RelayLinks {
   LinkedRank& Of(int rank) { return *ranks_[static_cast<size_t>(rank) - 1]; }
 
   const LinkedRanks& ranks_;
+  const RelayGroup group_;
 };
 
 class LinkedRankGroup final : public RankGroup {
@@ -271,9 +240,14 @@ class LinkedRankGroup final : public RankGroup {
     FRESHET_RETURN_IF_ERROR(
         states_.AwaitJoining(options.start_timeout + TransferTime(options.state_bytes)));
     if (options.start.rendezvous_file().empty()) {
-      communicator_ =
-          MakeRelayCommunicator(/*rank=*/0, size, std::make_shared<LeaderLinks>(ranks_));
+      const auto relay = [&](RelayGroup group) {
+        return MakeRelayCommunicator(/*rank=*/0, size,
+                                     std::make_shared<LeaderLinks>(ranks_, group));
+      };
+      communicator_ = relay(RelayGroup::kTraining);
+      background_ = relay(RelayGroup::kBackground);
     } else {
+      here_ = size;
       GlooOptions gloo;
       gloo.size = size;
       gloo.rendezvous_file = options.start.rendezvous_file();
@@ -283,9 +257,9 @@ class LinkedRankGroup final : public RankGroup {
       gloo.rendezvous_file = options.start.background_file();
       if (!gloo.rendezvous_file.empty()) {
         FRESHET_ASSIGN_OR_RETURN(background_, ConnectGloo(gloo));
-        states_.Attach(*background_);
       }
     }
+    if (background_ != nullptr) states_.Attach(*background_);
     states_.Attach(*communicator_);
     return absl::OkStatus();
   }
@@ -299,6 +273,7 @@ class LinkedRankGroup final : public RankGroup {
 
   Communicator& communicator() override { return *communicator_; }
   Communicator* background() override { return background_.get(); }
+  int here() const override { return here_; }
   absl::Status Send(int rank, const trainer::v1::RankWork& work) override {
     RankCommand command;
     *command.mutable_work() = work;
@@ -314,6 +289,7 @@ class LinkedRankGroup final : public RankGroup {
   RankStates states_;
   LinkedRanks ranks_;
   std::unique_ptr<Communicator> communicator_, background_;
+  int here_ = 1;
 };
 
 }  // namespace

@@ -102,6 +102,8 @@ const char* PhaseText(RankPhase phase) {
       return "gathers weights or state";
     case RankPhase::kUpdating:
       return "updates weights";
+    case RankPhase::kSaving:
+      return "waits until a checkpoint is written";
   }
   return "";
 }
@@ -115,7 +117,7 @@ const char* CollectiveText(RankPhase phase) {
     case RankPhase::kReducing:
       return "reduce-scatter of gradients";
     case RankPhase::kGathering:
-      return "all-gather of weights or state";
+      return "gather of weights or state";
     default:
       return "";
   }

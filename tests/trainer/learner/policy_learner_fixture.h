@@ -119,8 +119,8 @@ class PolicyLearnerFixture : public testing::Test {
     const auto snapshot = *learner.Snapshot();
     for (const StateTensor& tensor : snapshot->model) {
       const size_t begin = weights.size();
-      weights.resize(begin + tensor.bytes().size() / sizeof(float));
-      std::memcpy(weights.data() + begin, tensor.bytes().data(), tensor.bytes().size());
+      weights.resize(begin + tensor.Read()->size() / sizeof(float));
+      std::memcpy(weights.data() + begin, tensor.Read()->data(), tensor.Read()->size());
     }
     return weights;
   }

@@ -22,11 +22,9 @@ class PolicyLearnerStateTest : public PolicyLearnerFixture {
     const auto files = ModelFiles::Open(path);
     EXPECT_TRUE(files.ok()) << files.status();
     EXPECT_TRUE((*files)->CheckTensors().empty());
-    const absl::Status weights = learner->LoadMasters(path);
-    EXPECT_TRUE(weights.ok()) << weights;
     const auto found = OpenCheckpoint(path);
     EXPECT_TRUE(found.ok()) << found.status();
-    const absl::Status loaded = learner->LoadOptimizer(path, found->optimizer_steps);
+    const absl::Status loaded = learner->LoadCheckpoint(path, found->optimizer_steps);
     EXPECT_TRUE(loaded.ok()) << loaded;
     return learner;
   }
@@ -69,9 +67,8 @@ TEST_F(PolicyLearnerStateTest, ABf16CheckpointIsTheModelRoundedToNearest) {
   const auto learner = MakeLearner();
   const std::string path = Save(*learner, 1, Dtype::kBf16);
   const auto rounded = MakeLearner();
-  const auto files = ModelFiles::Open(path);
-  ASSERT_TRUE(files.ok()) << files.status();
-  ASSERT_TRUE(rounded->LoadModel(**files).ok());
+  const std::shared_ptr<const ModelFiles> files = *ModelFiles::Open(path);
+  ASSERT_TRUE(rounded->LoadModel(files).ok());
   const std::vector<float> masters = Weights(*learner);
   const std::vector<float> weights = Weights(*rounded);
   EXPECT_NE(weights, masters);
@@ -79,7 +76,7 @@ TEST_F(PolicyLearnerStateTest, ABf16CheckpointIsTheModelRoundedToNearest) {
   EXPECT_EQ(weights, ToFloats(expected));
   const auto snapshot = *learner->Snapshot();
   for (const StateTensor& tensor : snapshot->model) {
-    EXPECT_EQ((*files)->Find(tensor.name)->dtype, Dtype::kBf16) << tensor.name;
+    EXPECT_EQ(files->Find(tensor.name)->dtype, Dtype::kBf16) << tensor.name;
   }
 }
 
@@ -89,7 +86,7 @@ TEST_F(PolicyLearnerStateTest, Bf16WeightsWithoutMastersAreDataLoss) {
   std::filesystem::copy_file(Save(*learner, 2) + "/optimizer.safetensors",
                              path + "/optimizer.safetensors",
                              std::filesystem::copy_options::overwrite_existing);
-  EXPECT_EQ(learner->LoadMasters(path).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(learner->LoadCheckpoint(path, 0).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(learner->LoadReference(path).code(), absl::StatusCode::kDataLoss);
 }
 
@@ -160,9 +157,9 @@ TEST_F(PolicyLearnerStateTest, WeightEntriesDescribeTheArena) {
     EXPECT_EQ(entries[i].shape, tensor.shape);
     EXPECT_EQ(entries[i].dtype, "F32");
     const auto offset = static_cast<size_t>(entries[i].offset_bytes);
-    ASSERT_LE(offset + tensor.bytes().size(), arena.size());
-    EXPECT_EQ(std::memcmp(arena.data() + offset, tensor.bytes().data(), tensor.bytes().size()), 0);
-    parameters += static_cast<int64_t>(tensor.bytes().size() / sizeof(float));
+    ASSERT_LE(offset + tensor.Read()->size(), arena.size());
+    EXPECT_EQ(std::memcmp(arena.data() + offset, tensor.Read()->data(), tensor.Read()->size()), 0);
+    parameters += static_cast<int64_t>(tensor.Read()->size() / sizeof(float));
   }
   EXPECT_EQ(learner->num_parameters(), parameters);
 }
@@ -179,7 +176,7 @@ TEST_F(PolicyLearnerStateTest, ABf16LearnerPublishesItsMastersRoundedToNearestEv
   const std::vector<WeightEntry> entries = learner->WeightEntries();
   ASSERT_EQ(entries.size(), snapshot->model.size());
   for (size_t i = 0; i < entries.size(); ++i) {
-    const std::span<const std::byte> master = snapshot->model[i].bytes();
+    const std::span<const std::byte> master = *snapshot->model[i].Read();
     EXPECT_EQ(entries[i].name, snapshot->model[i].name);
     EXPECT_EQ(entries[i].shape, snapshot->model[i].shape);
     EXPECT_EQ(entries[i].dtype, "BF16");
@@ -200,18 +197,20 @@ TEST_F(PolicyLearnerStateTest, ABf16LearnerPublishesItsMastersRoundedToNearestEv
 
 TEST_F(PolicyLearnerStateTest, AnOptimizerOfAnotherModelIsDataLoss) {
   const auto learner = MakeLearner();
+  const std::vector<float> before = Weights(*learner);
   const std::string path = Save(*learner, 1);
-  PolicyLearnerOptions other = options_;
-  other.model.intermediate_size = 64;
-  const auto misfit = MakeLearner(other);
-  const std::vector<float> before = Weights(*misfit);
-  EXPECT_EQ(misfit->LoadOptimizer(path, 0).code(), absl::StatusCode::kDataLoss);
-  other = options_;
-  other.model.num_hidden_layers = 3;
-  EXPECT_EQ(MakeLearner(other)->LoadOptimizer(path, 0).code(), absl::StatusCode::kDataLoss);
-  EXPECT_FALSE(learner->LoadOptimizer(dir_.File("missing"), 0).ok());
-  EXPECT_FALSE(learner->LoadOptimizer(path, -1).ok());
-  EXPECT_EQ(Weights(*misfit), before);
+  int64_t saved = 1;
+  for (const bool wider : {false, true}) {
+    PolicyLearnerOptions other = options_;
+    (wider ? other.model.intermediate_size : other.model.num_hidden_layers) = wider ? 64 : 1;
+    std::filesystem::copy_file(Save(*MakeLearner(other), ++saved) + "/optimizer.safetensors",
+                               path + "/optimizer.safetensors",
+                               std::filesystem::copy_options::overwrite_existing);
+    EXPECT_EQ(learner->LoadCheckpoint(path, 0).code(), absl::StatusCode::kDataLoss);
+  }
+  EXPECT_FALSE(learner->LoadCheckpoint(dir_.File("missing"), 0).ok());
+  EXPECT_EQ(Weights(*learner), before);
+  EXPECT_FALSE(learner->LoadCheckpoint(Save(*learner, ++saved), -1).ok());
 }
 
 TEST_F(PolicyLearnerStateTest, AModelOfAnotherShapeIsRefused) {
@@ -219,10 +218,8 @@ TEST_F(PolicyLearnerStateTest, AModelOfAnotherShapeIsRefused) {
   PolicyLearnerOptions other = options_;
   other.model.intermediate_size = 64;
   const auto misfit = MakeLearner(other);
-  const auto files = ModelFiles::Open(path);
-  ASSERT_TRUE(files.ok()) << files.status();
-  EXPECT_EQ(misfit->LoadModel(**files).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(misfit->LoadMasters(path).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(misfit->LoadModel(*ModelFiles::Open(path)).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(misfit->LoadCheckpoint(path, 0).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(misfit->LoadReference(path).code(), absl::StatusCode::kInvalidArgument);
 }
 

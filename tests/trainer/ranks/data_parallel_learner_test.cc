@@ -24,6 +24,9 @@ class FailingCommunicator final : public Communicator {
                          absl::Duration) override {
     return Failed();
   }
+  absl::Status Gather(std::span<const std::byte>, std::span<std::byte>, absl::Duration) override {
+    return Failed();
+  }
   absl::Status Barrier(absl::Duration) override { return Failed(); }
   void Abort(const std::string&) override {}
   absl::Status error() override { return asked_++ < good_ ? absl::OkStatus() : Failed(); }
@@ -44,8 +47,8 @@ class DataParallelLearnerTest : public PolicyLearnerFixture {
     for (const StateTensor& tensor : snapshot->optimizer) {
       if (tensor.name.starts_with("exp_avg_sq.")) continue;
       const size_t begin = gradient.size();
-      gradient.resize(begin + tensor.bytes().size() / sizeof(float));
-      std::memcpy(gradient.data() + begin, tensor.bytes().data(), tensor.bytes().size());
+      gradient.resize(begin + tensor.Read()->size() / sizeof(float));
+      std::memcpy(gradient.data() + begin, tensor.Read()->data(), tensor.Read()->size());
     }
     return gradient;
   }
@@ -96,8 +99,7 @@ TEST_F(DataParallelLearnerTest, ACheckpointOfAnyNumberOfRanksContinuesWithAnyOth
     for (const int to : {1, 2, 3, 4}) {
       SCOPED_TRACE(StrCat(from, " ranks, then ", to));
       const Ranked reader = MakeRanked(to);
-      ASSERT_TRUE(reader.policy->LoadMasters(path).ok());
-      ASSERT_TRUE(reader.policy->LoadOptimizer(path, /*optimizer_steps=*/2).ok());
+      ASSERT_TRUE(reader.policy->LoadCheckpoint(path, /*optimizer_steps=*/2).ok());
       ASSERT_TRUE(reader.learner->TrainStep(3, groups).ok());
       EXPECT_LT(MaxDifference(Gradient(*reader.policy), expected), 1e-5 * largest);
       if (to == from) {

@@ -1,5 +1,6 @@
 #include "trainer/ranks/rank_links.h"
 
+#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -72,6 +73,33 @@ TEST_F(RankLinksTest, RanksThatJoinTrainAsOneDoes) {
   std::vector<int> numbers;
   for (const RankState& rank : learner.Ranks()) numbers.push_back(rank.rank);
   EXPECT_THAT(numbers, testing::ElementsAre(0, 1, 3));
+}
+
+// A snapshot's blocks pass through the links between the operations of the next step.
+TEST_F(RankLinksTest, ASnapshotOfRanksThatJoinedIsReadDuringTheNextStep) {
+  const auto alone = MakeLearner();
+  options_.sharding = Sharding::kFull;
+  const std::shared_ptr<PolicyLearner> policy = MakeLearner();
+  DataParallelLearner learner(
+      policy, std::make_unique<JoinedRankStarter>(joined_, RankLinkOptions()), /*ranks=*/2);
+  Join(1);
+  const auto groups = OnPolicyGroups(*alone, 5);
+  Train(*alone, 1, groups);
+  ASSERT_TRUE(learner.TrainStep(1, groups).ok());
+  const auto snapshot = *learner.Snapshot();
+  std::vector<float> masters;
+  std::jthread reading([&] {
+    for (const StateTensor& tensor : snapshot->model) {
+      const auto bytes = tensor.Read();
+      ASSERT_TRUE(bytes.ok()) << bytes.status();
+      const size_t begin = masters.size();
+      masters.resize(begin + bytes->size() / sizeof(float));
+      std::memcpy(masters.data() + begin, bytes->data(), bytes->size());
+    }
+  });
+  ASSERT_TRUE(learner.TrainStep(2, groups).ok());
+  reading.join();
+  EXPECT_LT(MaxDifference(masters, Weights(*alone)), 1e-5);
 }
 
 TEST_F(RankLinksTest, ARankThatSaysNothingEndsTheGroup) {

@@ -53,6 +53,10 @@ class DyingCommunicator final : public Communicator {
                          absl::Duration timeout) override {
     return Alive() ? inner_->AllGather(own, all, timeout) : Dead();
   }
+  absl::Status Gather(std::span<const std::byte> own, std::span<std::byte> all,
+                      absl::Duration timeout) override {
+    return Alive() ? inner_->Gather(own, all, timeout) : Dead();
+  }
   absl::Status Barrier(absl::Duration timeout) override {
     return Alive() ? inner_->Barrier(timeout) : Dead();
   }
@@ -80,16 +84,13 @@ constexpr absl::Duration kRankPatience = absl::Minutes(2);
 // Ranks that are threads of the test.
 class ThreadRanks final : public RankStarter {
  public:
-  explicit ThreadRanks(PolicyLearnerOptions options) : options_(std::move(options)) {
-    options_.state_from_rank_zero = true;
-  }
+  explicit ThreadRanks(PolicyLearnerOptions options) : options_(std::move(options)) {}
 
   // In the next `groups` groups, rank 1 dies at its operation `operation`.
   void Kill(int operation, int groups = 1) {
     dies_at_ = operation;
     dying_groups_ = groups;
   }
-  bool snapshots_in_background = false;
   // Ends the current group's second communicator.
   void AbortSnapshots() { group_->second->Abort("a test"); }
   // Reduce-scatter of rank 1 whose result is infinite; -1: none.
@@ -137,14 +138,14 @@ class ThreadRanks final : public RankStarter {
       command.mutable_start()->set_number(rank + 5);
       command.mutable_start()->set_ranks(ranks);
       command.mutable_start()->set_rendezvous_file(file);
-      if (snapshots_in_background) command.mutable_start()->set_background_file(file + "-2");
+      if (HasBackground()) command.mutable_start()->set_background_file(file + "-2");
       const absl::Status sent = group->sockets.back()->Send(command, kRankPatience);
       if (!sent.ok()) return sent;
     }
     auto connected = Connect(0, ranks, file);
     if (!connected.ok()) return connected.status();
     group->connected = *std::move(connected);
-    if (snapshots_in_background) {
+    if (HasBackground()) {
       auto second = Connect(0, ranks, file + "-2");
       if (!second.ok()) return second.status();
       group->second = *std::move(second);
@@ -177,6 +178,7 @@ class ThreadRanks final : public RankStarter {
     std::unique_ptr<Communicator> connected, second;
   };
 
+  bool HasBackground() const { return options_.sharding != Sharding::kNone; }
   static absl::StatusOr<std::unique_ptr<Communicator>> Connect(int rank, int ranks,
                                                                const std::string& file) {
     GlooOptions options;

@@ -53,6 +53,10 @@ class WatchedCommunicator final : public Communicator {
                          absl::Duration timeout) override {
     return inner_->AllGather(own, all, timeout);
   }
+  absl::Status Gather(std::span<const std::byte> own, std::span<std::byte> all,
+                      absl::Duration timeout) override {
+    return inner_->Gather(own, all, timeout);
+  }
   absl::Status Barrier(absl::Duration timeout) override { return inner_->Barrier(timeout); }
   void Abort(const std::string& reason) override { inner_->Abort(reason); }
   absl::Status error() override { return inner_->error(); }

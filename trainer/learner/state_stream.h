@@ -1,0 +1,55 @@
+#ifndef FRESHET_TRAINER_LEARNER_STATE_STREAM_H_
+#define FRESHET_TRAINER_LEARNER_STATE_STREAM_H_
+
+#include <array>
+#include <cstddef>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "collective/communicator.h"
+#include "model/torch.h"
+#include "trainer/learner/shard_layout.h"
+#include "trainer/learner/state_blocks.h"
+
+namespace freshet {
+
+// A rank's part of each column, in the order of kStateColumns.
+using StateParts = std::array<at::Tensor, kStateColumns.size()>;
+
+// Rank 0's end of a divided state: gathers blocks from the parts of all ranks as they are read. The
+// other ranks call ServeBlocks. If a read fails, the state is lost: `group` is aborted with the
+// reason. One thread reads; Detach is thread-safe.
+class GatheredBlocks final : public StateBlocks {
+ public:
+  // `over`, which nothing else uses meanwhile, and `group` must live until Detach or the end.
+  GatheredBlocks(Communicator& over, Communicator& group, ShardLayout layout, StateParts parts);
+  // Tells the other ranks that no read follows.
+  ~GatheredBlocks() override;
+
+  // Errors of Communicator; after Detach, its reason.
+  absl::StatusOr<at::Tensor> Read(StateColumn column, size_t block) override
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Ends a read in progress and fails later ones with ABORTED and `reason`. The communicators are
+  // not used any more.
+  void Detach(const char* reason) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  absl::StatusOr<at::Tensor> Gather(StateColumn column, size_t block);
+
+  Communicator& over_;
+  Communicator& group_;
+  const ShardLayout layout_;
+  const StateParts parts_;
+  Mutex mu_;
+  absl::Status detached_ ABSL_GUARDED_BY(mu_);
+};
+
+// The end of another rank: sends its parts of the blocks that rank 0 reads, until it needs no more.
+// Errors of Communicator, after which `over` has failed.
+absl::Status ServeBlocks(Communicator& over, const ShardLayout& layout, const StateParts& parts);
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_LEARNER_STATE_STREAM_H_

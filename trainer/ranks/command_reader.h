@@ -1,0 +1,49 @@
+#ifndef FRESHET_TRAINER_RANKS_COMMAND_READER_H_
+#define FRESHET_TRAINER_RANKS_COMMAND_READER_H_
+
+#include <array>
+#include <deque>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "freshet/trainer/v1/rank.pb.h"
+#include "trainer/ranks/message_socket.h"
+#include "trainer/ranks/relay_inbox.h"
+
+namespace freshet {
+
+// Reads what rank 0 sends on a thread. It divides chunks of collective operations, which two
+// threads of this rank may await, from commands. Thread-safe.
+class CommandReader {
+ public:
+  // Only this object receives from `socket`, which must outlive it.
+  explicit CommandReader(MessageSocket& socket);
+  // Shuts the socket down.
+  ~CommandReader();
+
+  // The next command to start or to work. UNAVAILABLE: rank 0 has closed the socket.
+  // DEADLINE_EXCEEDED: none came. DATA_LOSS: neither a command nor a chunk, or more commands than
+  // rank 0 sends in advance.
+  absl::StatusOr<trainer::v1::RankCommand> Next(absl::Duration timeout);
+
+  RelayInbox& inbox(RelayGroup group) { return inboxes_[static_cast<size_t>(group)]; }
+
+ private:
+  absl::Status Read();
+  absl::Status Keep(trainer::v1::RankCommand command);
+
+  MessageSocket& socket_;
+  std::array<RelayInbox, kNumRelayGroups> inboxes_;
+  Mutex mu_;
+  CondVar changed_;
+  std::deque<trainer::v1::RankCommand> commands_ ABSL_GUARDED_BY(mu_);
+  absl::Status ended_ ABSL_GUARDED_BY(mu_);
+  std::thread thread_;
+};
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_RANKS_COMMAND_READER_H_
