@@ -23,21 +23,16 @@ using testing::SizeIs;
 constexpr int kWorkers = 2;
 constexpr size_t kSmallBuffer = 300;  // bytes; smaller than the embedding of ServedConfig
 
-const std::vector<std::string>& JoinPaths() {
-  static const std::vector<std::string> kPaths = {
-      "/shutdown_weight_transfer_engine", "/get_world_size", "/init_weight_transfer_engine"};
-  return kPaths;
-}
-
 // Paths of the calls that load weights into a running server.
 std::vector<std::string> RoundPaths(bool join) {
   std::vector<std::string> paths = {"/pause"};
-  if (join) paths.insert(paths.end(), JoinPaths().begin(), JoinPaths().end());
-  for (const char* path :
-       {"/start_weight_update", "/update_weights", "/finish_weight_update", "/reset_prefix_cache",
-        "/update_weight_version", "/weight_info", "/resume"}) {
-    paths.emplace_back(path);
+  if (join) {
+    paths.insert(paths.end(), {"/shutdown_weight_transfer_engine", "/get_world_size",
+                               "/init_weight_transfer_engine"});
   }
+  paths.insert(paths.end(),
+               {"/start_weight_update", "/update_weights", "/finish_weight_update",
+                "/reset_prefix_cache", "/update_weight_version", "/weight_info", "/resume"});
   return paths;
 }
 
@@ -138,6 +133,20 @@ TEST_P(WeightTransferTest, EveryVersionTravelsThroughOneGroup) {
   EXPECT_EQ(workers_->groups(), 1);
   EXPECT_EQ(scratch_.Read("serve"), name_);
   EXPECT_THAT(errors_, IsEmpty());
+}
+
+TEST_P(WeightTransferTest, LanesTakeTurns) {
+  Load(*engine_, Lane::kEvaluation, 5);
+  GenerationRequest request = Request(1);
+  request.lane = Lane::kEvaluation;
+  Submit(*engine_, std::move(request));
+  ASSERT_TRUE(RunUntilIdle(*engine_));
+  EXPECT_THAT((responses_[{1, 0}].spans), ElementsAre(Span{{0, 5}, 0, 8}));
+  Generate(1);
+  const std::vector<ReceivedWeights> updates = workers_->updates();
+  ASSERT_THAT(updates, SizeIs(2));
+  EXPECT_EQ(updates[0].bytes, ServedBytes(5));
+  EXPECT_EQ(updates[1].bytes, ServedBytes(1));
 }
 
 TEST_P(WeightTransferTest, AServerThatRestartsGeneratesTheSame) {
