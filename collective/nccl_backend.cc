@@ -1,6 +1,7 @@
 #include "collective/nccl_backend.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -33,6 +34,7 @@ class NcclBackend final : public CommunicatorBackend {
     options.device = device_;
     options.connect_timeout = place.timeout;
     options.stop = place.stop;
+    if (place.undivided) options.operation_bytes = std::numeric_limits<size_t>::max();
     return ConnectNccl(library_, options);
   }
 

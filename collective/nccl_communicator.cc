@@ -13,7 +13,6 @@
 namespace freshet {
 namespace {
 
-constexpr size_t kChunkBytes = size_t{32} << 20;
 constexpr absl::Duration kPollPeriod = absl::Microseconds(200);
 constexpr unsigned int kNonBlockingStream = 1;  // does not wait for the default stream
 
@@ -202,8 +201,9 @@ class NcclCommunicator final : public Communicator {
     const bool in_place = host.in == host.out;
     const size_t parts = in_place ? 1 : host.in_parts + host.out_parts;
     // Before the first operation: allocating waits for those in progress.
-    for (size_t slot = 0; slot < (bytes > kChunkBytes ? 2 : 1); ++slot) {
-      const absl::Status reserved = slots_[slot ^ 1].Reserve(parts * std::min(bytes, kChunkBytes));
+    const size_t most = options_.operation_bytes;
+    for (size_t slot = 0; slot < (bytes > most ? 2 : 1); ++slot) {
+      const absl::Status reserved = slots_[slot ^ 1].Reserve(parts * std::min(bytes, most));
       if (!reserved.ok()) return Fail(reserved);
     }
     const auto start = [&](const Chunk& chunk) -> absl::Status {
@@ -234,7 +234,7 @@ class NcclCommunicator final : public Communicator {
       }
       return AwaitStream(slot, deadline);
     };
-    return TwoAtATime(bytes, kChunkBytes, start, finish);
+    return TwoAtATime(bytes, most, start, finish);
   }
 
   absl::Status Copy(void* to, const void* from, size_t size, CudaCopy kind, const Slot& slot) {

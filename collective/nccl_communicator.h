@@ -1,6 +1,7 @@
 #ifndef FRESHET_COLLECTIVE_NCCL_COMMUNICATOR_H_
 #define FRESHET_COLLECTIVE_NCCL_COMMUNICATOR_H_
 
+#include <cstddef>
 #include <memory>
 #include <stop_token>
 
@@ -20,14 +21,17 @@ struct NcclOptions {
   int size = 1;
   NcclUniqueId id;
   int device = 0;  // CUDA's number of the GPU
+  // The most of one operation of NCCL; larger data is divided. The same for all ranks. Staged in
+  // two buffers of this size in the GPU's memory, or size() + 1 times that in ReduceScatter and
+  // AllGather; one buffer of the data's size if that is smaller.
+  size_t operation_bytes = size_t{32} << 20;
   absl::Duration connect_timeout = absl::Seconds(60);
   std::stop_token stop;  // ends the connecting with ABORTED
 };
 
 // Connects to the other ranks with NCCL. Blocks until all have come. Communicators are
 // non-blocking: this thread asks NCCL for its progress, and ends it with ncclCommAbort at a
-// deadline, so that nothing hangs. Data is staged in two buffers of 32 MiB in the GPU's
-// memory, or size() + 1 times that in ReduceScatter and AllGather.
+// deadline, so that nothing hangs.
 //
 // Returns:
 //   INVALID_ARGUMENT: rank or size.

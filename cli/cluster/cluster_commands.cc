@@ -99,6 +99,10 @@ int Status(const std::string& name, bool json) {
 // Each rollout has a server of its own, because the server has one set of weights.
 absl::Status CheckEngine(const ClusterUpFlags& flags) {
   const size_t servers = flags.engine_addresses.size();
+  if (flags.engine_weights == "nccl" && flags.rollout_engine != "vllm") {
+    return InvalidArgument("--rollout-engine-weights nccl needs --rollout-engine vllm, not ",
+                           flags.rollout_engine);
+  }
   if (flags.rollout_engine == "native") {
     return servers == 0 && flags.engine_folders.empty()
                ? absl::OkStatus()
@@ -141,6 +145,11 @@ void AddUpFlags(const Command& command, ClusterUpFlags& flags) {
       .Add("--rollout-engine-dir", flags.engine_folders,
            "folder that a rollout shares with its inference server; once for each")
       .OneValueEach();
+  command
+      .Add("--rollout-engine-weights", flags.engine_weights,
+           "how new weights get into running servers: folder, or nccl (vLLM)")
+      .OneOf({"folder", "nccl"})
+      .ShowDefault();
   command.AfterParsing([&flags] { return CheckEngine(flags); });
   command.Add("--bin-dir", flags.binary_folder, "folder of the roles' programs").Hidden();
 }

@@ -63,6 +63,7 @@ std::vector<std::string> CommandOf(const ClusterLayout& layout, const ProcessId&
     add("--engine", layout.engine);
     add("--engine-address", layout.engine_servers[at].address);
     add("--engine-dir", layout.engine_servers[at].folder);
+    add("--engine-weights", layout.engine_weights);
   }
   return argv;
 }

@@ -31,6 +31,7 @@ struct ClusterLayout {
   // native.
   std::string engine;
   std::vector<EngineServer> engine_servers;
+  std::string engine_weights = "folder";  // how they get into a running server
 
   std::string LogFile(const std::string& process) const {
     return folder + "/logs/" + process + ".log";

@@ -37,6 +37,7 @@ absl::StatusOr<ClusterLayout> LayoutOf(const ClusterUpFlags& flags) {
     layout.data_roots.push_back(std::filesystem::absolute(folder));
   }
   if (flags.rollout_engine != "native") layout.engine = flags.rollout_engine;
+  layout.engine_weights = flags.engine_weights;
   for (size_t i = 0; i < flags.engine_addresses.size(); ++i) {
     layout.engine_servers.push_back(
         {flags.engine_addresses[i], std::filesystem::absolute(flags.engine_folders[i])});

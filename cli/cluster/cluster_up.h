@@ -23,6 +23,7 @@ struct ClusterUpFlags {
   std::string rollout_engine = "native";
   std::vector<std::string> engine_addresses;
   std::vector<std::string> engine_folders;
+  std::string engine_weights = "folder";  // --engine-weights of the rollouts
 };
 
 // Starts a cluster's supervisor in the background and waits until everything is ready, or reports

@@ -2,6 +2,7 @@
 #define FRESHET_ROLLOUT_SERVER_ENGINE_BUFFERED_CALLS_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,17 +29,19 @@ class BufferedCalls {
   }
 
   // Waits for the whole answer, at most for its timeout, and returns the body. Errors of
-  // HttpCallEvent, and of HttpError unless the status is 200.
-  absl::StatusOr<std::string> Await(runtime::HttpCall call) {
+  // HttpCallEvent, and of HttpError unless the status is 200. `failed`, unless null, is asked every
+  // 10 ms: an error of it stops the call and is returned.
+  absl::StatusOr<std::string> Await(runtime::HttpCall call,
+                                    const std::function<absl::Status()>& failed = nullptr) {
     const std::string what = call.target.substr(0, call.target.find('?'));
-    const absl::Duration timeout = call.timeout;
+    const absl::Duration wait = failed == nullptr ? call.timeout : absl::Milliseconds(10);
     const int64_t number = calls_.Start(std::move(call));
     std::string body;
     while (true) {
       bool end = false;
       int status = 0;
       absl::Status error;
-      for (runtime::HttpCallEvent& event : calls_.Take(timeout)) {
+      for (runtime::HttpCallEvent& event : calls_.Take(wait)) {
         if (event.call != number) {
           kept_.push_back(std::move(event));
           continue;
@@ -48,7 +51,12 @@ class BufferedCalls {
         error = std::move(event.error);
         end = event.end;
       }
-      if (!end) continue;
+      if (!end) {
+        const absl::Status other = failed == nullptr ? absl::OkStatus() : failed();
+        if (other.ok()) continue;
+        Stop(number);
+        return other;
+      }
       if (!error.ok()) return StatusOf(error.code(), what, ": ", Message(error));
       if (status != 200) return HttpError(what, status, body);
       return body;

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "rollout/server_engine/call_beside.h"
 
 namespace freshet {
 namespace {
@@ -17,6 +18,10 @@ constexpr absl::Duration kTakeOverTimeout = absl::Seconds(5);
 absl::Status InferenceServer::Run(std::vector<ControlStep> steps) {
   for (ControlStep& step : steps) {
     step.call.timeout = step.loads_weights ? options_.load_timeout : options_.call_timeout;
+    if (step.beside != nullptr) {
+      FRESHET_RETURN_IF_ERROR(RunBeside(calls_, std::move(step)));
+      continue;
+    }
     FRESHET_ASSIGN_OR_RETURN(const std::string body, calls_.Await(std::move(step.call)));
     if (step.check != nullptr) FRESHET_RETURN_IF_ERROR(step.check(body));
   }
@@ -57,6 +62,7 @@ absl::Status InferenceServer::Start(const StoredWeights& weights) {
   state_ = State::kDown;
   loaded_ = {-1, -1};
   if (probe_ != 0) calls_.Stop(std::exchange(probe_, 0));
+  if (transfer_ != nullptr) transfer_->Close();
   FRESHET_ASSIGN_OR_RETURN(const std::string name, folder_.Restart(weights.path));
   FRESHET_LOG(Info) << "event=inference_server_start server=" << name
                     << " version=" << weights.policy.version;
@@ -70,7 +76,12 @@ absl::Status InferenceServer::Start(const StoredWeights& weights) {
 }
 
 absl::Status InferenceServer::Load(const StoredWeights& weights) {
-  FRESHET_RETURN_IF_ERROR(Run(protocol_.Load(weights, options_.recompute_kv)));
+  FRESHET_RETURN_IF_ERROR(
+      transfer_ == nullptr
+          ? Run(protocol_.Load(weights, options_.recompute_kv))
+          : transfer_->Load(weights, options_.recompute_kv, [this](std::vector<ControlStep> steps) {
+              return Run(std::move(steps));
+            }));
   SetReady(weights.policy);
   return folder_.StartWith(weights.path);
 }

@@ -12,6 +12,7 @@
 #include "rollout/server_engine/buffered_calls.h"
 #include "rollout/server_engine/server_answer.h"
 #include "rollout/server_engine/server_protocol.h"
+#include "rollout/server_engine/weight_transfer.h"
 #include "rollout/server_engine/weights_folder.h"
 
 namespace freshet {
@@ -33,10 +34,17 @@ class InferenceServer {
  public:
   enum class State { kDown, kStarting, kReady };
 
-  // `protocol`, `calls`, `folder` and `clock` must outlive it.
+  // `protocol`, `calls`, `folder`, `transfer` and `clock` must outlive it. `transfer` loads weights
+  // into the running server; null: the server reads them from the folder.
   InferenceServer(const ServerProtocol& protocol, BufferedCalls& calls, WeightsFolder& folder,
-                  const Clock& clock, const InferenceServerOptions& options)
-      : protocol_(protocol), calls_(calls), folder_(folder), clock_(clock), options_(options) {}
+                  WeightTransfer* transfer, const Clock& clock,
+                  const InferenceServerOptions& options)
+      : protocol_(protocol),
+        calls_(calls),
+        folder_(folder),
+        transfer_(transfer),
+        clock_(clock),
+        options_(options) {}
 
   // Loads `weights` into a running server of this model, as a former process left it. Returns false
   // if there is none.
@@ -70,6 +78,7 @@ class InferenceServer {
   const ServerProtocol& protocol_;
   BufferedCalls& calls_;
   WeightsFolder& folder_;
+  WeightTransfer* const transfer_;
   const Clock& clock_;
   const InferenceServerOptions options_;
   State state_ = State::kDown;

@@ -21,15 +21,16 @@ constexpr size_t kBytesPerToken = 1024;  // of a stream, generously
 ServerEngine::ServerEngine(const ServerProtocol& protocol, const ModelConfig& config,
                            std::unique_ptr<runtime::HttpCalls> calls,
                            std::unique_ptr<WeightsFolder> folder, const Clock& clock,
-                           ServerEngineOptions options)
+                           ServerEngineOptions options, std::unique_ptr<WeightTransfer> transfer)
     : protocol_(protocol),
       config_(config),
       http_(std::move(calls)),
       folder_(std::move(folder)),
+      transfer_(std::move(transfer)),
       clock_(clock),
       options_(std::move(options)),
       calls_(*http_),
-      server_(protocol, calls_, *folder_, clock, options_.server) {}
+      server_(protocol, calls_, *folder_, transfer_.get(), clock, options_.server) {}
 
 template <typename Visit>
 void ServerEngine::ForEach(Visit visit) {

@@ -19,6 +19,7 @@
 #include "rollout/server_engine/inference_server.h"
 #include "rollout/server_engine/sample_call.h"
 #include "rollout/server_engine/server_protocol.h"
+#include "rollout/server_engine/weight_transfer.h"
 #include "rollout/server_engine/weights_folder.h"
 #include "services/runtime/http_calls.h"
 
@@ -46,14 +47,14 @@ struct ServerEngineOptions {
 // first: samples of the rollout lane keep their tokens and wait while the evaluation lane has work
 // and another version.
 //
-// New weights are written to the shared folder when they arrive, then loaded. Meanwhile the
-// server's samples are frozen. Those with on_token, and all if answers have one version only
-// (ServerTraits::swaps_under_load), are aborted before instead, and continued afterwards with their
-// tokens in the prompt. If that fails, if the server does not answer or generates nothing for a
-// while, or if it contradicts the protocol about versions, it is *lost*: Poll returns UNAVAILABLE
-// once, the supervisor starts another server on the newest weights, and version(kRollout) is {-1,
-// -1} until that is ready. Requests stay until they are cancelled or generated again; tokens that
-// the lost server had not completed are gone.
+// New weights are written to the shared folder when they arrive, then loaded from there, or from
+// this process by a WeightTransfer. Meanwhile the server's samples are frozen. Those with on_token,
+// and all if answers have one version only (ServerTraits::swaps_under_load), are aborted before
+// instead, and continued afterwards with their tokens in the prompt. If that fails, if the server
+// does not answer or generates nothing for a while, or if it contradicts the protocol about
+// versions, it is *lost*: Poll returns UNAVAILABLE once, the supervisor starts another server on
+// the newest weights, and version(kRollout) is {-1, -1} until that is ready. Requests stay until
+// they are cancelled or generated again; tokens that the lost server had not completed are gone.
 //
 // A failed call is repeated. After most_tries in a row, the request is given up
 // (GenerationOutput::error) if its answer was malformed or the server has generated tokens since
@@ -65,10 +66,12 @@ struct ServerEngineOptions {
 // wait for the server. Not thread-safe.
 class ServerEngine final : public InferenceEngine {
  public:
-  // `protocol` and `clock` must outlive the engine.
+  // `protocol` and `clock` must outlive the engine. `transfer` is for vLLM only; null: running
+  // servers read weights from the folder.
   ServerEngine(const ServerProtocol& protocol, const ModelConfig& config,
                std::unique_ptr<runtime::HttpCalls> calls, std::unique_ptr<WeightsFolder> folder,
-               const Clock& clock, ServerEngineOptions options);
+               const Clock& clock, ServerEngineOptions options,
+               std::unique_ptr<WeightTransfer> transfer = nullptr);
 
   int64_t Admissible(int64_t prompt_tokens, int64_t num_samples, const SamplingParams& sampling,
                      int64_t most) const override;
@@ -142,6 +145,7 @@ class ServerEngine final : public InferenceEngine {
   const ModelConfig config_;
   const std::unique_ptr<runtime::HttpCalls> http_;
   const std::unique_ptr<WeightsFolder> folder_;
+  const std::unique_ptr<WeightTransfer> transfer_;
   const Clock& clock_;
   const ServerEngineOptions options_;
   BufferedCalls calls_;

@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/policy_version.h"
 #include "model/model_config.h"
 #include "rollout/engine/inference_engine.h"
@@ -61,12 +63,16 @@ struct StoredWeights {
   std::string path;
 };
 
+// What one thread does while another one waits for the answer to a call; see RunBeside.
+using BesideCall = std::function<absl::Status(absl::Duration timeout, const std::stop_token& stop)>;
+
 // A call that must succeed before the next one is made.
 struct ControlStep {
   runtime::HttpCall call{};    // its timeout is the caller's
   bool loads_weights = false;  // may take long
   // Of the body of an answer of status 200. Null: there is nothing to check.
   std::function<absl::Status(const std::string&)> check = nullptr;
+  BesideCall beside = nullptr;  // must be done during the call; null: nothing
 };
 
 // HTTP interface of a kind of inference server: what to send, and what its answers mean. Pure.

@@ -159,21 +159,14 @@ class Vllm final : public ServerProtocol {
     const Json reload = {{"method", "reload_weights"},
                          {"kwargs", {{"weights_path", weights.path}}}};
     std::vector<ControlStep> steps = {
-        {.call =
-             PostCall(StrCat("/pause?mode=keep&clear_cache=", recompute_kv ? "true" : "false"))},
+        PauseVllm(recompute_kv),
         {.call = PostCall("/collective_rpc", reload.dump()),
          .loads_weights = true,
          .check = CheckReload},
     };
-    if (!recompute_kv) {
-      // Without effect on prefixes that running samples use. New samples do not find these, because
-      // the cache salt of their version differs.
-      steps.push_back(
-          {.call =
-               PostCall("/reset_prefix_cache?reset_running_requests=false&reset_external=false")});
+    for (ControlStep& step : ResumeVllm(weights.policy, recompute_kv)) {
+      steps.push_back(std::move(step));
     }
-    for (ControlStep& step : SetVersion(weights.policy)) steps.push_back(std::move(step));
-    steps.push_back({.call = PostCall("/resume")});
     return steps;
   }
 };
@@ -183,6 +176,24 @@ class Vllm final : public ServerProtocol {
 const ServerProtocol& VllmProtocol() {
   static const Vllm kProtocol;
   return kProtocol;
+}
+
+ControlStep PauseVllm(bool recompute_kv) {
+  return {.call =
+              PostCall(StrCat("/pause?mode=keep&clear_cache=", recompute_kv ? "true" : "false"))};
+}
+
+std::vector<ControlStep> ResumeVllm(const PolicyVersion& policy, bool recompute_kv) {
+  std::vector<ControlStep> steps;
+  if (!recompute_kv) {
+    // Without effect on prefixes that running samples use. New samples do not find these, because
+    // the cache salt of their version differs.
+    steps.push_back({.call = PostCall(
+                         "/reset_prefix_cache?reset_running_requests=false&reset_external=false")});
+  }
+  for (ControlStep& step : VllmProtocol().SetVersion(policy)) steps.push_back(std::move(step));
+  steps.push_back({.call = PostCall("/resume")});
+  return steps;
 }
 
 }  // namespace freshet

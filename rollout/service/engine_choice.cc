@@ -47,10 +47,19 @@ void AddEngineFlags(const Command& app, EngineFlags& flags) {
   app.Add("--engine-address", flags.address, "HOST:PORT of the inference server");
   app.Add("--engine-dir", flags.folder,
           "folder shared with the inference server, for weights; used by no other rollout");
+  app.Add("--engine-weights", flags.weights,
+          "how new weights get into a running server: folder, which it reads, or nccl (vLLM), a "
+          "broadcast from this process's GPU to those of the server")
+      .OneOf({"folder", "nccl"})
+      .ShowDefault();
   app.AfterParsing([&flags]() -> absl::Status {
     const bool native = flags.kind == "native";
     if (native && (!flags.address.empty() || !flags.folder.empty())) {
       return InvalidArgument("--engine-address and --engine-dir need --engine vllm or sglang");
+    }
+    if (flags.weights == "nccl" && flags.kind != "vllm") {
+      return InvalidArgument("--engine-weights nccl needs --engine vllm, not ", flags.kind,
+                             ": other engines have no such route; leave it at folder");
     }
     if (native) return absl::OkStatus();
     if (flags.address.empty() || flags.folder.empty()) {
@@ -62,9 +71,19 @@ void AddEngineFlags(const Command& app, EngineFlags& flags) {
   });
 }
 
+absl::StatusOr<std::shared_ptr<CommunicatorBackend>> OpenEngineTransfer(
+    const EngineFlags& flags, const OpenCommunicatorBackend& open) {
+  if (flags.weights != "nccl") return nullptr;
+  absl::StatusOr<std::shared_ptr<CommunicatorBackend>> opened = open("nccl");
+  if (opened.ok()) return opened;
+  return StatusOf(opened.status().code(),
+                  "--engine-weights nccl needs NCCL, the CUDA runtime and a GPU of this process: ",
+                  Message(opened.status()), "; install them, or use --engine-weights folder");
+}
+
 EngineFactory ChooseEngine(const EngineFlags& flags, EngineFactory make_native,
-                           const Clock& clock) {
-  return [flags, make_native = std::move(make_native), &clock](
+                           std::shared_ptr<CommunicatorBackend> transfer, const Clock& clock) {
+  return [flags, make_native = std::move(make_native), transfer = std::move(transfer), &clock](
              const job::v1::JobSpec& spec,
              const ModelConfig& model) -> absl::StatusOr<std::unique_ptr<InferenceEngine>> {
     // A controller of an older version knows no engines. Its jobs have no such key.
@@ -80,8 +99,9 @@ EngineFactory ChooseEngine(const EngineFlags& flags, EngineFactory make_native,
     FRESHET_ASSIGN_OR_RETURN(auto folder,
                              WeightsFolder::Open(flags.folder, options.request_prefix, model));
     const ServerProtocol& protocol = flags.kind == "sglang" ? SglangProtocol() : VllmProtocol();
-    return std::make_unique<ServerEngine>(protocol, model, std::move(calls), std::move(folder),
-                                          clock, std::move(options));
+    return std::make_unique<ServerEngine>(
+        protocol, model, std::move(calls), std::move(folder), clock, std::move(options),
+        transfer == nullptr ? nullptr : std::make_unique<WeightTransfer>(transfer, model));
   };
 }
 

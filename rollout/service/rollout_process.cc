@@ -53,6 +53,11 @@ int RunRolloutProcess(int argc, char** argv, EngineFactory make_native,
   openai::AddEndpointFlags(app, openai_flags);
   if (const std::optional<int> code = app.Parse(argc, argv)) return *code;
   flags.engine = engine.kind;
+  auto transfer = OpenEngineTransfer(engine, open_backend);
+  if (!transfer.ok()) {
+    std::fprintf(stderr, "freshet-rollout: %s\n", Message(transfer.status()).c_str());
+    return 2;
+  }
   const auto process =
       WorkerProcess::Create(flags, cluster::v1::ROLE_ROLLOUT, std::move(wrap_store));
   if (process == nullptr) return 2;
@@ -80,7 +85,7 @@ int RunRolloutProcess(int argc, char** argv, EngineFactory make_native,
   RolloutContext context;
   context.open_store = process->open_store();
   engine.time_scale = flags.time_scale;
-  context.make_engine = ChooseEngine(engine, std::move(make_native), clock);
+  context.make_engine = ChooseEngine(engine, std::move(make_native), *std::move(transfer), clock);
   context.weights = &weights;
   context.calls = &calls;
   context.port = port->get();

@@ -8,7 +8,8 @@
 namespace freshet {
 
 // main() of a rollout process. `make_native` creates its engines, unless --engine names another
-// kind; `open_backend` is for jobs with weight_sync.transport nccl or gloo. Returns the exit code.
+// kind; `open_backend` is for jobs with weight_sync.transport nccl or gloo, and for
+// --engine-weights nccl. Returns the exit code.
 int RunRolloutProcess(int argc, char** argv, EngineFactory make_native,
                       OpenCommunicatorBackend open_backend, StoreWrapper wrap_store = {});
 

@@ -49,9 +49,10 @@ TEST(ClusterLayout, RolloutsWithAServerGetItsFlags) {
   ClusterLayout layout = Layout();
   layout.engine = "vllm";
   layout.engine_servers = {{"127.0.0.1:8000", "/dev/shm/a"}, {"127.0.0.1:8001", "/dev/shm/b"}};
+  layout.engine_weights = "nccl";
   EXPECT_THAT(CommandOf(layout, {"rollout", "", 2}),
               IsSupersetOf({"--engine", "vllm", "--engine-address", "127.0.0.1:8001",
-                            "--engine-dir", "/dev/shm/b"}));
+                            "--engine-dir", "/dev/shm/b", "--engine-weights", "nccl"}));
   for (const ProcessId& id : {ProcessId{"rollout", "", 3}, ProcessId{"rollout", "small", 1},
                               ProcessId{"trainer", "", 1}}) {
     EXPECT_THAT(CommandOf(layout, id), Not(Contains("--engine"))) << id.Name();

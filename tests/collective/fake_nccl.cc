@@ -1,6 +1,7 @@
 // A shared library with the functions of NCCL and of the CUDA runtime that NcclCommunicator uses:
 // GPU memory is host memory, a stream is a thread, ranks are communicators of this process. Copies
-// happen at once, so one that comes before its operation has ended is seen in the result.
+// happen at once, so one that comes before its operation has ended is seen in the result. If the
+// counts of an operation differ between ranks, where NCCL would hang, it fails on all ranks.
 //
 // Faults, set by FakeNcclFault, hit one operation (from 0) of one rank.
 #include "tests/collective/fake_nccl.h"
@@ -29,8 +30,10 @@ constexpr int kLatePolls = 50;
 struct Call {
   std::vector<const float*> from;  // by rank
   std::vector<void*> to;
+  size_t count = 0;  // of the first rank
   int arrived = 0;
   bool done = false;
+  bool mismatched = false;
 };
 
 struct Group {
@@ -104,7 +107,7 @@ bool Gone(const std::shared_ptr<Group>& group, int rank) {
   return group->members[static_cast<size_t>(rank)] == nullptr;
 }
 
-NcclResult Enqueue(const void* from, void* to, NcclComm comm, CudaStream stream,
+NcclResult Enqueue(const void* from, void* to, size_t count, NcclComm comm, CudaStream stream,
                    const Compute& compute) {
   const std::lock_guard lock(mu);
   const int operation = comm->operations++;
@@ -124,16 +127,19 @@ NcclResult Enqueue(const void* from, void* to, NcclComm comm, CudaStream stream,
     Call& call = group->calls[operation];
     call.from.resize(group->members.size());
     call.to.resize(group->members.size());
+    if (call.arrived == 0) call.count = count;
+    if (call.count != count) call.mismatched = true;
     call.from[static_cast<size_t>(rank)] = static_cast<const float*>(from);
     call.to[static_cast<size_t>(rank)] = to;
-    if (++call.arrived == static_cast<int>(group->members.size())) {
+    if (++call.arrived == static_cast<int>(group->members.size()) && !call.mismatched) {
       compute(call);
       call.done = true;
-      changed.notify_all();
     }
-    changed.wait(wait, [&] { return call.done || group->broken || Gone(group, rank); });
+    changed.notify_all();
+    changed.wait(
+        wait, [&] { return call.done || call.mismatched || group->broken || Gone(group, rank); });
     if (call.done || Gone(group, rank)) return;
-    comm->error = kNcclRemoteError;
+    comm->error = call.mismatched ? kNcclInvalidUsage : kNcclRemoteError;
     changed.wait(wait, [&] { return Gone(group, rank); });
   });
   changed.notify_all();
@@ -219,7 +225,7 @@ const char* ncclGetLastError(NcclComm) { return "fake detail"; }
 
 NcclResult ncclBroadcast(const void* from, void* to, size_t count, NcclType, int root,
                          NcclComm comm, CudaStream stream) {
-  return Enqueue(from, to, comm, stream, [=](Call& call) {
+  return Enqueue(from, to, count, comm, stream, [=](Call& call) {
     for (void* other : call.to) {
       std::memmove(other, call.from[static_cast<size_t>(root)], count);
     }
@@ -227,7 +233,7 @@ NcclResult ncclBroadcast(const void* from, void* to, size_t count, NcclType, int
 }
 NcclResult ncclAllReduce(const void* from, void* to, size_t count, NcclType, NcclOperation,
                          NcclComm comm, CudaStream stream) {
-  return Enqueue(from, to, comm, stream, [=](Call& call) {
+  return Enqueue(from, to, count, comm, stream, [=](Call& call) {
     std::vector<float> sum(count);
     for (const float* part : call.from) {
       for (size_t i = 0; i < count; ++i) sum[i] += part[i];
@@ -237,7 +243,7 @@ NcclResult ncclAllReduce(const void* from, void* to, size_t count, NcclType, Ncc
 }
 NcclResult ncclReduceScatter(const void* from, void* to, size_t received, NcclType, NcclOperation,
                              NcclComm comm, CudaStream stream) {
-  return Enqueue(from, to, comm, stream, [=](Call& call) {
+  return Enqueue(from, to, received, comm, stream, [=](Call& call) {
     for (size_t rank = 0; rank < call.to.size(); ++rank) {
       std::vector<float> sum(received);
       for (const float* part : call.from) {
@@ -249,7 +255,7 @@ NcclResult ncclReduceScatter(const void* from, void* to, size_t received, NcclTy
 }
 NcclResult ncclAllGather(const void* from, void* to, size_t sent, NcclType, NcclComm comm,
                          CudaStream stream) {
-  return Enqueue(from, to, comm, stream, [=](Call& call) {
+  return Enqueue(from, to, sent, comm, stream, [=](Call& call) {
     for (void* other : call.to) {
       for (size_t rank = 0; rank < call.from.size(); ++rank) {
         std::memcpy(static_cast<char*>(other) + rank * sent, call.from[rank], sent);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "collective/nccl_backend.h"
 #include "tests/collective/fake_nccl.h"
 #include "tests/contract/communicator_contract.h"
 
@@ -139,6 +140,46 @@ TEST_F(NcclFaultTest, ARankWhoseConnectionIsRefusedFails) {
   const auto group = Connect(kShort);
   EXPECT_TRUE(absl::IsUnavailable(group[1].status())) << group[1].status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(group[0].status())) << group[0].status();
+}
+
+// Broadcasts to rank 1, which takes `data` in one operation.
+class NcclOperationTest : public NcclFaultTest {
+ protected:
+  std::vector<absl::Status> Broadcast(std::vector<std::byte> data, bool undivided) {
+    const auto open = [](int device) {
+      return *OpenNcclBackend({FRESHET_FAKE_NCCL, FRESHET_FAKE_NCCL}, device);
+    };
+    const std::string rendezvous = *open(0)->NewRendezvous();
+    std::vector<absl::Status> statuses(2);
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        GroupPlace place;
+        place.rank = rank;
+        place.size = 2;
+        place.rendezvous = rendezvous;
+        place.undivided = rank == 1 || undivided;
+        std::vector<std::byte> received = rank == 0 ? data : std::vector<std::byte>(data.size());
+        const auto communicator = *open(rank)->Connect(place);
+        absl::Status& status = statuses[static_cast<size_t>(rank)];
+        status = communicator->Broadcast(received, 0, kLong);
+        EXPECT_EQ(received == data, rank == 0 || status.ok());
+      });
+    }
+    threads.clear();
+    return statuses;
+  }
+};
+
+TEST_F(NcclOperationTest, DataIsDividedUnlessTheGroupWantsOneOperation) {
+  std::vector<std::byte> large((size_t{32} << 20) + 1, std::byte{7});
+  large.back() = std::byte{9};
+  for (const absl::Status& status : Broadcast(large, /*undivided=*/true)) {
+    EXPECT_EQ(status, absl::OkStatus());
+  }
+  for (const absl::Status& status : Broadcast(large, /*undivided=*/false)) {
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  }
 }
 
 TEST_F(NcclFaultTest, TooLittleMemoryNamesTheBytes) {

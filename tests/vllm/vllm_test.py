@@ -3,10 +3,11 @@
 
     vllm_test.py --vllm HOME [--bin DIR] [--steps N] [--keep]
 
-HOME is the folder that setup.sh prints. Starts helm/freshet/files/supervise.sh and `freshet cluster up
---rollout-engine vllm`, and trains a model from random weights. Of the server, once each: all processes are killed, all are stopped (SIGSTOP),
-and only the engine's process is stopped, while HTTP still answers. Prints a table, then the last line `N passed, N
-failed`. Failed runs keep their folder. Linux and Python 3.11; no other packages.
+HOME is the folder that setup.sh prints. First runs vllm_routes_test on a server of its own. Then starts
+helm/freshet/files/supervise.sh and `freshet cluster up --rollout-engine vllm`, and trains a model from random weights.
+Of the server, once each: all processes are killed, all are stopped (SIGSTOP), and only the engine's process is stopped,
+while HTTP still answers. Prints a table, then the last line `N passed, N failed`. Failed runs keep their folder. Linux
+and Python 3.11; no other packages.
 """
 import argparse
 import json
@@ -52,7 +53,7 @@ JOB_SECONDS = 3600
 class Server:
     """A real vLLM under its supervisor. `folder` is shared with the rollout."""
 
-    def __init__(self, home, folder, log):
+    def __init__(self, home, folder, log, *flags):
         self.folder, self.log, self.address = folder, log, f"127.0.0.1:{free_port()}"
         cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
         environment = {**os.environ, "VLLM": f"{home}/bin/vllm", "PATH": f"{home}/bin:{os.environ['PATH']}",
@@ -60,7 +61,7 @@ class Server:
                        "VLLM_CPU_OMP_THREADS_BIND": cores}
         with open(log, "ab") as out:
             self.process = subprocess.Popen([ROOT / "helm/freshet/files/supervise.sh", folder, self.address.split(":")[1],
-                                             "--enforce-eager"], stdout=out, stderr=out, env=environment)
+                                             "--enforce-eager", *flags], stdout=out, stderr=out, env=environment)
 
     def processes(self):
         """{pid: command line} of the server; its main process is the supervisor's only child that leads a session."""
@@ -133,6 +134,21 @@ def hurt(cluster, server, number, pattern=""):
     return lost, time.monotonic() - begin
 
 
+def check_routes(options, folder, shared):
+    """Returns a check: the server's routes for weights over NCCL, which it has also without a GPU."""
+    shared.mkdir()
+    server = Server(options.vllm, shared, folder / "routes-vllm.log", "--weight-transfer-config", '{"backend":"nccl"}')
+    try:
+        with open(folder / "routes.log", "wb") as out:
+            test = subprocess.run([options.bin.parent / "tests/vllm_routes_test"], stdout=out, stderr=out, check=False,
+                                  env={**os.environ, "FRESHET_VLLM_ADDRESS": server.address,
+                                       "FRESHET_VLLM_DIR": str(shared)})
+    finally:
+        server.stop()
+    passed = test.returncode == 0 and b"[  PASSED  ] 1 test." in (folder / "routes.log").read_bytes()
+    return ("the routes for weights over NCCL answer", passed, f"exit code {test.returncode}")
+
+
 def measure(options, folder, shared, started):
     """Returns (figures as (name, value, unit), checks as (name, passed, text))."""
     figures, checks = [], []
@@ -190,17 +206,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--vllm", type=pathlib.Path, required=True, help="folder of the installed vLLM")
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/bin", help="folder of the programs")
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=60, help="of the training; 0: none")
     parser.add_argument("--keep", action="store_true", help="also keep the folder of a passed run")
     options = parser.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="freshet-vllm-"))
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     shared = pathlib.Path(tempfile.mkdtemp(prefix="freshet-vllm-", dir=memory))
     started = []  # to stop, last first
+    figures, checks = [], []
     try:
-        figures, checks = measure(options, folder, shared, started)
+        checks.append(check_routes(options, folder, shared / "routes"))
+        if options.steps > 0:
+            figures, trained = measure(options, folder, shared, started)
+            checks += trained
     except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
-        figures, checks = [], [("the run completes", False, str(error))]
+        checks.append(("the run completes", False, str(error)))
     finally:
         for stop in reversed(started):
             stop()

@@ -29,6 +29,9 @@ args:
   - --engine={{ $cfg.engine }}
   - --engine-address=127.0.0.1:{{ int $cfg.server.port }}
   - --engine-dir=/engine
+  {{- if eq $cfg.server.weights "nccl" }}
+  - --engine-weights=nccl
+  {{- end }}
   {{- end }}
   {{- if $openai }}
   - --openai-listen={{ $root.Values.bindAddress }}:{{ int $cfg.openai.port }}
@@ -76,7 +79,9 @@ only an exec probe can reach, and does not serve until a job needs it.
   imagePullPolicy: {{ $root.Values.image.pullPolicy }}
   restartPolicy: Always
   command: [bash, {{ include "freshet.supervisor" . }}, /engine, {{ int $server.port | quote }}]
-  {{- with $server.args }}
+  {{- $args := $server.args -}}
+  {{- if eq $server.weights "nccl" }}{{ $args = concat (list "--weight-transfer-config={\"backend\":\"nccl\"}") $args }}{{ end -}}
+  {{- with $args }}
   args:
     {{- toYaml . | nindent 4 }}
   {{- end }}
@@ -147,7 +152,14 @@ resourceName: {{ .gpu.resourceName }}
 {{- if and $limit (le (include "freshet.bytes" $limit | float64) (include "freshet.bytes" $server.memoryVolumeSize | float64)) -}}
 {{- fail (printf "%s.server.memoryVolumeSize is %s, but %s.resources.limits.memory is %v: the volume counts against that limit; set the limit above it" $where $server.memoryVolumeSize $where $limit) -}}
 {{- end -}}
-{{- if gt (int $cfg.gpu.count) 0 -}}
+{{- if eq $server.weights "nccl" -}}
+{{- if ne $cfg.engine "vllm" -}}
+{{- fail (printf "%s.server.weights is nccl with engine %s, which has no such route: set it to folder" $where $cfg.engine) -}}
+{{- end -}}
+{{- if ne (int $cfg.gpu.count) 1 -}}
+{{- fail (printf "%s.server.weights is nccl, but %s.gpu.count is %d: the rollout broadcasts from a GPU of its own; set gpu.count to 1" $where $where (int $cfg.gpu.count)) -}}
+{{- end -}}
+{{- else if gt (int $cfg.gpu.count) 0 -}}
 {{- fail (printf "%s.gpu.count is %d with engine %s: the server generates, not the rollout; set %s.server.gpus instead" $where (int $cfg.gpu.count) $cfg.engine $where) -}}
 {{- end -}}
 {{- range $arg := $server.args -}}

@@ -11,6 +11,7 @@ POST /fake {"fault": {"path": P, "kind": K, "times": N, "after": M}}
 POST /fake {"crash": true}        its engine dies
 POST /fake {"pings": true}        answers that are held get comments, which have no tokens
 POST /fake {"cumulative": true}   pieces have all tokens so far (SGLang)
+POST /fake {"workers": N}         its GPU workers (vLLM)
 GET /fake                         the calls so far: [{path, query, body}], and what is loaded
 """
 import hashlib
@@ -39,7 +40,10 @@ class Server:
         self.dead = True
         self.tensors = {}
         self.version = "default"
-        self.paused = self.stripped = False
+        self.paused = self.stripped = self.updating = False
+        self.workers = 1
+        self.work, self.results, self.asked = [], {}, 0  # of the workers of a weight transfer (vLLM)
+        self.received = None
         self.aborted = set()
         self.requests = set()  # that run (SGLang)
 
@@ -48,7 +52,7 @@ class Server:
         self.epoch += 1  # answers of the former one break off
         self.version = "default"
         self.paused = False
-        self.stripped = False
+        self.stripped = self.updating = False
         self.dead = False
         self.aborted = set()
         try:
@@ -174,6 +178,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 state.cumulative = body["cumulative"]
             if "pings" in body:
                 state.pings = body["pings"]
+            if "workers" in body:
+                state.workers = body["workers"]
             if "fault" in body:
                 state.fault = body["fault"]
             if body.get("crash"):

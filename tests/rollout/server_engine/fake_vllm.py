@@ -1,5 +1,14 @@
 #!/usr/bin/env python3
-"""A server with the HTTP interface of vLLM 0.32, as far as Freshet uses it. See fake_server.py."""
+"""A server with the HTTP interface of vLLM 0.32, as far as Freshet uses it. See fake_server.py.
+
+Its workers are threads of the test (transfer_workers.h), where the fake NCCL is:
+
+GET /fake/transfer                waits for their next work: {call, what: "init" or "update", info}
+POST /fake/transfer {"call": N, "error": TEXT, "sha256": HEX}
+                                  they have done it, or failed
+"""
+import urllib.parse
+
 import fake_server
 
 NO_LOGPROB = -9999.0
@@ -11,7 +20,97 @@ class Handler(fake_server.Handler):
         "/update_weight_version": "set_version", "/weight_info": "weight_info",
         "/reset_prefix_cache": "reset_prefix_cache",
         "/inference/v1/abort_requests": "abort", "/inference/v1/generate": "generate",
+        "/get_world_size": "world_size", "/init_weight_transfer_engine": "init_transfer",
+        "/start_weight_update": "start_update", "/update_weights": "update",
+        "/finish_weight_update": "finish_update", "/shutdown_weight_transfer_engine": "shutdown_transfer",
     }
+
+    def handle_call(self, body):
+        if urllib.parse.urlsplit(self.path).path == "/fake/transfer":
+            self.close_connection = True
+            return self.give_work() if body is None else self.take_result(body)
+        return super().handle_call(body)
+
+    def give_work(self):
+        state = self.server_state
+        with state.changed:
+            state.changed.wait_for(lambda: state.work)
+            work = state.work.pop(0)
+        self.answer(200, work)
+
+    def take_result(self, result):
+        state = self.server_state
+        with state.changed:
+            state.results[result["call"]] = result
+            state.changed.notify_all()
+        self.answer(200, {})
+
+    def ask_workers(self, what, info):
+        """Their result. None: the server was replaced meanwhile."""
+        state = self.server_state
+        with state.changed:
+            epoch = state.epoch
+            state.asked += 1
+            call = state.asked
+            state.work.append({"call": call, "what": what, "info": info})
+            state.changed.notify_all()
+            state.changed.wait_for(lambda: call in state.results or state.epoch != epoch)
+            return state.results.pop(call) if state.epoch == epoch else None
+
+    def worker_error(self, text):
+        self.error(500, f"Call to collective_rpc method failed: Worker failed with error '{text}'")
+
+    def world_size(self, query, _body, _fault):
+        if query.get("include_dp") != "true":
+            return self.error(400, "the fake only answers with ?include_dp=true")
+        return self.answer(200, {"world_size": self.server_state.workers})
+
+    def init_transfer(self, _query, body, _fault):
+        result = self.ask_workers("init", body["init_info"])
+        if result is None:
+            return None
+        if result["error"]:
+            return self.worker_error(result["error"])
+        return self.answer(200, {"message": "Weight transfer initialized"})
+
+    def start_update(self, _query, _body, _fault):
+        state = self.server_state
+        with state.changed:
+            if state.updating:
+                return self.worker_error("start_weight_update called while a weight update is already active.")
+            state.updating = state.stripped = True
+            state.received = None
+        return self.answer(200, {"message": "Weight update started"})
+
+    def update(self, _query, body, _fault):
+        state = self.server_state
+        if not state.updating:
+            return self.worker_error("start_weight_update must be called before update_weights.")
+        info = body["update_info"]
+        result = self.ask_workers("update", info)
+        if result is None:
+            return None
+        with state.changed:
+            if result["error"]:
+                state.updating = False
+                return self.worker_error(result["error"])
+            state.received = (bytes.fromhex(result["sha256"]), dict(zip(info["names"], info["shapes"])))
+        return self.answer(200, {"message": "Weights updated"})
+
+    def finish_update(self, _query, _body, _fault):
+        state = self.server_state
+        with state.changed:
+            if not state.updating:
+                return self.worker_error("finish_weight_update called without a matching start_weight_update.")
+            state.updating = state.stripped = False
+            if state.received is not None:
+                state.digest, state.tensors = state.received
+        return self.answer(200, {"message": "Weight update finished"})
+
+    def shutdown_transfer(self, _query, _body, _fault):
+        if self.server_state.updating:
+            return self.worker_error("Cannot release a trainer connection during a weight update")
+        return self.answer(200, {"message": "Weight transfer shut down"})
 
     def pause(self, query, body, _fault):
         if query.get("mode", "abort") != "keep" or body is not None:

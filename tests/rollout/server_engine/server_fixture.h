@@ -121,8 +121,11 @@ class ServerFixture : public testing::TestWithParam<ServerKind> {
     EXPECT_TRUE(calls.ok()) << calls.status();
     auto folder = WeightsFolder::Open(scratch_.path(), unique, config);
     EXPECT_TRUE(folder.ok()) << folder.status();
-    return std::make_unique<ServerEngine>(GetParam().protocol(), config, *std::move(calls),
-                                          *std::move(folder), clock_, options_);
+    return std::make_unique<ServerEngine>(
+        GetParam().protocol(), config, *std::move(calls), *std::move(folder), clock_, options_,
+        transfer_ == nullptr
+            ? nullptr
+            : std::make_unique<WeightTransfer>(transfer_, config, transfer_buffer_bytes_));
   }
   // An engine whose server has weights of version {0, 1}.
   std::unique_ptr<ServerEngine> Started() {
@@ -191,6 +194,8 @@ class ServerFixture : public testing::TestWithParam<ServerKind> {
   FakeClock clock_;
   ScratchFolder scratch_;
   ServerEngineOptions options_;
+  std::shared_ptr<CommunicatorBackend> transfer_;  // of the engine's WeightTransfer; null: none
+  size_t transfer_buffer_bytes_ = kTransferBufferBytes;
   std::map<std::pair<int64_t, int32_t>, Response> responses_;
   std::map<int64_t, absl::Status> failed_;  // requests that were given up
   std::vector<absl::Status> errors_;

@@ -34,5 +34,31 @@ TEST(EngineFlags, AServerHasAnAddressAndAFolder) {
   EXPECT_THAT(Refused({"--engine", "magic"}), HasSubstr("--engine"));
 }
 
+TEST(EngineFlags, OnlyVllmTakesWeightsByNccl) {
+  const auto with = [](const char* engine) {
+    return Refused({"--engine", engine, "--engine-address", "127.0.0.1:8000", "--engine-dir",
+                    "/dev/shm", "--engine-weights", "nccl"});
+  };
+  EXPECT_EQ(with("vllm"), "");
+  EXPECT_THAT(with("sglang"), HasSubstr("needs --engine vllm, not sglang"));
+  EXPECT_THAT(Refused({"--engine-weights", "nccl"}), HasSubstr("needs --engine vllm, not native"));
+  EXPECT_THAT(Refused({"--engine-weights", "ipc"}), HasSubstr("--engine-weights"));
+}
+
+TEST(EngineFlags, NcclIsOpenedOnlyIfItIsWanted) {
+  EngineFlags flags;
+  flags.kind = "vllm";
+  const auto missing = [](const std::string& name) {
+    return absl::UnimplementedError("lib" + name + ".so.2 is missing");
+  };
+  const auto none = OpenEngineTransfer(flags, missing);
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_EQ(*none, nullptr);
+  flags.weights = "nccl";
+  const absl::Status refused = OpenEngineTransfer(flags, missing).status();
+  EXPECT_TRUE(absl::IsUnimplemented(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("libnccl.so.2 is missing"));
+}
+
 }  // namespace
 }  // namespace freshet
