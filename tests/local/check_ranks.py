@@ -182,7 +182,7 @@ def check_joined_rank(programs, example, folder, sharding="none", collectives=("
 
 
 def check_joined_rank_with_a_part(programs, example, folder):
-    check_joined_rank(programs, example, folder, "full", ("all-gather of outcomes", "all-gather of weights or state"))
+    check_joined_rank(programs, example, folder, "full", ("all-gather of outcomes", "gather of weights or state"))
 
 
 def settings():
