@@ -17,6 +17,7 @@
 #include "model/tensor_convert.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/learner/learner_memory.h"
+#include "trainer/learner/memory_uses.h"
 #include "trainer/learner/optimizer.h"
 #include "trainer/learner/policy_learner_state.h"
 #include "trainer/loss/loss.h"
@@ -115,7 +116,9 @@ absl::StatusOr<std::unique_ptr<PolicyLearner>> PolicyLearner::Create(PolicyLearn
     std::unique_ptr<PolicyLearner> learner(
         new PolicyLearner(std::make_unique<State>(std::move(options), device, clock)));
     if (!learner->options().state_from_rank_zero) {
-      FRESHET_RETURN_IF_ERROR(learner->state_->HoldWhole());
+      State& state = *learner->state_;
+      FRESHET_RETURN_IF_ERROR(WithMemoryFor([&] { return UseOf("weights", state.options, device); },
+                                            [&] { return state.HoldWhole(); }));
     }
     return learner;
   } catch (const std::exception& error) {
@@ -146,12 +149,17 @@ absl::Status PolicyLearner::LoadMasters(const std::string& checkpoint_dir) {
   return absl::OkStatus();
 }
 
-void PolicyLearner::FreezeReference() { state_->reference = state_->weights.clone(); }
+void PolicyLearner::FreezeReference() {
+  state_->reference = WithMemoryFor([this] { return ReferenceOf(state_->options, state_->device); },
+                                    [this] { return state_->weights.clone(); });
+}
 
 absl::Status PolicyLearner::LoadReference(const std::string& checkpoint_dir) {
   const at::Tensor reference = at::zeros({state_->layout.num_elements}, at::kFloat);
   FRESHET_RETURN_IF_ERROR(FillMasters(checkpoint_dir, state_->layout, reference));
-  state_->reference = reference.to(state_->type()).to(state_->device);
+  state_->reference =
+      WithMemoryFor([this] { return ReferenceOf(state_->options, state_->device); },
+                    [&] { return reference.to(state_->type()).to(state_->device); });
   return absl::OkStatus();
 }
 
@@ -237,7 +245,11 @@ absl::StatusOr<std::string_view> PolicyLearner::Arena() const try {
   } else if (!state_->device.is_cpu()) {
     at::Tensor& copy = state_->published;
     if (!copy.defined()) {
-      copy = at::empty(host.sizes(), host.options().device(at::kCPU).pinned_memory(true));
+      copy = WithMemoryFor(
+          [this] { return UseOf("weights in host memory", state_->options, state_->device); },
+          [&] {
+            return at::empty(host.sizes(), host.options().device(at::kCPU).pinned_memory(true));
+          });
     }
     host = copy.copy_(host);
   }
@@ -249,6 +261,7 @@ absl::StatusOr<std::string_view> PolicyLearner::Arena() const try {
 absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() const {
   try {
     const at::NoGradGuard no_grad;
+    const auto copy_use = [this] { return CheckpointCopyOf(state_->options); };
     auto snapshot = std::make_shared<LearnerState>();
     at::Tensor masters = state_->masters;
     AdamWState optimizer = state_->optimizer->GetState();
@@ -273,19 +286,23 @@ absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() co
         snapshot->loan = state_->Lend();
       }
     } else {
-      for (at::Tensor* tensor : tensors) *tensor = tensor->to(at::kCPU);
+      WithMemoryFor(copy_use, [&] {
+        for (at::Tensor* tensor : tensors) *tensor = tensor->to(at::kCPU);
+      });
       snapshot->loan = std::make_shared<const std::array<at::Tensor, 3>>(
           std::array{masters, optimizer.exp_avg, optimizer.exp_avg_sq});
     }
-    for (const ParameterEntry& entry : state_->layout.entries) {
-      snapshot->model.push_back(Part(entry.name, masters, entry.offset, entry.shape, copies));
-    }
-    for (const auto& [range, shape] : state_->parameters) {
-      snapshot->optimizer.push_back(
-          Part("exp_avg." + range.name, optimizer.exp_avg, range.begin, shape, copies));
-      snapshot->optimizer.push_back(
-          Part("exp_avg_sq." + range.name, optimizer.exp_avg_sq, range.begin, shape, copies));
-    }
+    WithMemoryFor(copy_use, [&] {
+      for (const ParameterEntry& entry : state_->layout.entries) {
+        snapshot->model.push_back(Part(entry.name, masters, entry.offset, entry.shape, copies));
+      }
+      for (const auto& [range, shape] : state_->parameters) {
+        snapshot->optimizer.push_back(
+            Part("exp_avg." + range.name, optimizer.exp_avg, range.begin, shape, copies));
+        snapshot->optimizer.push_back(
+            Part("exp_avg_sq." + range.name, optimizer.exp_avg_sq, range.begin, shape, copies));
+      }
+    });
     snapshot->optimizer_steps = optimizer.step;
     return std::shared_ptr<const LearnerState>(std::move(snapshot));
   } catch (const std::exception& error) {

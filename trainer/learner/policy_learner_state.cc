@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "trainer/learner/memory_uses.h"
 
 namespace freshet {
 
@@ -43,7 +44,8 @@ void PolicyLearner::State::MakeLeaves() {
     for (const at::Tensor& leaf : tensors) leaf.set_requires_grad(true);
   }
   microbatches.emplace(MicrobatchThreads(device.is_cpu() ? options.threads : 1, largest),
-                       options.max_tokens_per_microbatch, std::move(tensors));
+                       options.max_tokens_per_microbatch, std::move(tensors),
+                       [this](int64_t tokens) { return ActivationsOf(tokens, options, device); });
 }
 
 absl::Status PolicyLearner::State::HoldWhole(Held from) {
@@ -82,7 +84,11 @@ void PolicyLearner::State::ZeroGradients() {
     if (head_gradients.defined()) head_gradients.zero_();
     return;
   }
-  gradients = at::zeros({layout.num_elements}, at::TensorOptions(device).dtype(at::kFloat));
+  gradients = WithMemoryFor([this] { return UseOf("gradients", options, device); },
+                            [this] {
+                              return at::zeros({layout.num_elements},
+                                               at::TensorOptions(device).dtype(at::kFloat));
+                            });
   std::vector<at::Tensor> parts = Leaves(ViewWeights(layout, gradients));
   const std::vector<at::Tensor> tensors = Leaves(leaves);
   if (parts.size() < tensors.size()) {
