@@ -10,7 +10,7 @@ enum ExitCode : int {
   kExitDone = 0,
   kExitInternal = 1,  // internal error, or a violation was found
   kExitCommandLine = 2,
-  kExitContent = 3,  // bad content of a named file, directory or --set, or disk full
+  kExitContent = 3,  // bad content of a named file, directory or --set, or disk or memory full
   kExitRefused = 4,  // by the server
   kExitJobFailed = 5,
   kExitJobCancelled = 6,

@@ -13,21 +13,15 @@ namespace {
 constexpr size_t kNamedItems = 3;
 constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
 
-std::string Text(int64_t bytes) {
-  if (bytes < int64_t{1} << 20) return StrCat(bytes, " bytes");
-  if (bytes < int64_t{1} << 30) return absl::StrFormat("%.1f MiB", bytes / double{1 << 20});
-  return absl::StrFormat("%.1f GiB", static_cast<double>(bytes) / (1 << 30));
-}
-
 std::string Shortage(const std::string& needs, MemoryPlan plan, int64_t limit) {
   std::stable_sort(plan.begin(), plan.end(),
                    [](const MemoryItem& a, const MemoryItem& b) { return a.bytes > b.bytes; });
   std::string items;
   for (size_t i = 0; i < std::min(plan.size(), kNamedItems); ++i) {
-    items += StrCat(i == 0 ? "" : ", ", plan[i].name, " ", Text(plan[i].bytes));
+    items += StrCat(i == 0 ? "" : ", ", plan[i].name, " ", BytesText(plan[i].bytes));
   }
-  return StrCat(needs, " ", Text(TotalBytes(plan)), " of memory and may use ", Text(limit),
-                "; the largest items: ", items, "; see freshet plan");
+  return StrCat(needs, " ", BytesText(TotalBytes(plan)), " of memory and may use ",
+                BytesText(limit), "; the largest items: ", items, "; see freshet plan");
 }
 
 }  // namespace
@@ -48,6 +42,12 @@ int64_t TotalBytes(const MemoryPlan& plan) {
   int64_t total = 0;
   for (const MemoryItem& item : plan) total = SumOfSizes(total, item.bytes);
   return total;
+}
+
+std::string BytesText(int64_t bytes) {
+  if (bytes < int64_t{1} << 20) return StrCat(bytes, " bytes");
+  if (bytes < int64_t{1} << 30) return absl::StrFormat("%.1f MiB", bytes / double{1 << 20});
+  return absl::StrFormat("%.1f GiB", static_cast<double>(bytes) / (1 << 30));
 }
 
 MemoryCheck CheckMemory(const std::string& process, const MemoryPlan& plan, int64_t limit) {

@@ -30,6 +30,9 @@ int64_t SumOfSizes(int64_t a, int64_t b);
 
 int64_t TotalBytes(const MemoryPlan& plan);
 
+// Such as "1.5 GiB".
+std::string BytesText(int64_t bytes);
+
 struct MemoryCheck {
   // INVALID_ARGUMENT, naming total, limit and largest items: the items that are no upper bounds
   // exceed the limit.

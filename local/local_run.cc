@@ -24,6 +24,7 @@
 #include "local/local_environments.h"
 #include "local/local_services.h"
 #include "local/run_summary.h"
+#include "model/gpu.h"
 #include "model/torch_threads.h"
 #include "rollout/engine/native_engine.h"
 #include "rollout/worker/rollout_setup.h"
@@ -292,7 +293,8 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
   recorder_options.rows = options_.rows;
   recorder_options.status = options_.status;
   if (options_.metrics_port > 0) {
-    FRESHET_ASSIGN_OR_RETURN(roles.metrics, MetricsServer::Start(options_.metrics_port, spec));
+    FRESHET_ASSIGN_OR_RETURN(roles.metrics,
+                             MetricsServer::Start(options_.metrics_port, spec, ReadGpuMemory));
     recorder_options.metrics = roles.metrics.get();
   }
   recorder_options.before_step = [this, &roles] { return AwaitEvaluationWhenExact(roles); };

@@ -1,5 +1,7 @@
 #include "local/metrics_server.h"
 
+#include <utility>
+
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
@@ -7,16 +9,20 @@
 
 namespace freshet {
 
-absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(int port, const JobSpec& spec) {
-  std::unique_ptr<MetricsServer> server(new MetricsServer(spec));
-  FRESHET_ASSIGN_OR_RETURN(server->server_, runtime::HttpServer::Start(
-                                                StrCat("127.0.0.1:", port),
-                                                ProbeRoutes(server->readiness_, server->registry_),
-                                                {.flag = "--metrics-port"}));
+absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(int port, const JobSpec& spec,
+                                                                    GpuMemoryReader read_gpus) {
+  std::unique_ptr<MetricsServer> server(new MetricsServer(spec, std::move(read_gpus)));
+  FRESHET_ASSIGN_OR_RETURN(
+      server->server_,
+      runtime::HttpServer::Start(StrCat("127.0.0.1:", port),
+                                 ProbeRoutes(server->readiness_, server->registry_,
+                                             [raw = server.get()] { raw->gpus_.Refresh(); }),
+                                 {.flag = "--metrics-port"}));
   return server;
 }
 
-MetricsServer::MetricsServer(const JobSpec& spec) : training_(registry_, spec.name(), spec) {
+MetricsServer::MetricsServer(const JobSpec& spec, GpuMemoryReader read_gpus)
+    : training_(registry_, spec.name(), spec), gpus_(registry_, std::move(read_gpus)) {
   const auto gauge = [&](const char* name, const char* help, metrics::Labels labels = {}) {
     labels["job"] = spec.name();
     return metrics::GaugeSeries(metrics::GaugeFamily(registry_, name, help), labels);

@@ -6,8 +6,10 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/gpu_memory.h"
 #include "job/job_schema.h"
 #include "runlog/step_metrics.h"
+#include "services/runtime/gpu_memory_metrics.h"
 #include "services/runtime/http_server.h"
 #include "services/runtime/series.h"
 #include "trainer/service/training_metrics.h"
@@ -18,17 +20,19 @@ namespace freshet {
 // names are those of a cluster's roles. Thread-safe.
 class MetricsServer {
  public:
-  // FAILED_PRECONDITION if the port is taken.
-  static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(int port, const JobSpec& spec);
+  // `read_gpus` may be empty. FAILED_PRECONDITION if the port is taken.
+  static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(int port, const JobSpec& spec,
+                                                              GpuMemoryReader read_gpus = {});
 
   void Observe(const StepMetrics& metrics, const FinishedStep& report);
   void Observe(const EvalMetrics& metrics);
 
  private:
-  explicit MetricsServer(const JobSpec& spec);
+  MetricsServer(const JobSpec& spec, GpuMemoryReader read_gpus);
 
   prometheus::Registry registry_;
   TrainingMetrics training_;
+  metrics::GpuMemoryMetrics gpus_;
   metrics::GaugeSeries bound_, last_step_;
   std::map<std::string, metrics::GaugeSeries> accuracy_;  // by evaluation set
   metrics::CounterSeries idle_, swap_, generated_, dropped_, filtered_, dead_;

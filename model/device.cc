@@ -3,6 +3,7 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -15,6 +16,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "model/gpu.h"
+#include "model/gpu_memory.h"
 
 namespace freshet {
 namespace {
@@ -71,6 +73,9 @@ absl::Status CheckCapability(int gpu) {
                             "; at least ", kLowestMajor, ".0 is needed");
 }
 
+// Set once LibTorch has its allocator of GPU memory.
+std::atomic<bool> cuda_opened = false;
+
 at::Device ChooseDevice() {
   static const at::Device chosen = [] {
     if (!std::filesystem::exists(kDriverFile)) return at::Device(at::kCPU);
@@ -101,6 +106,7 @@ absl::StatusOr<at::Device> OpenDevice(const std::string& name) {
                               gpus == 1 ? " GPU" : " GPUs");
   }
   FRESHET_RETURN_IF_ERROR(CheckCapability(device.index));
+  cuda_opened = true;
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(device.index));
 }
 
@@ -115,6 +121,12 @@ absl::StatusOr<std::optional<Gpu>> FindGpu(const std::string& device) {
   const int error = query(&free, &total);
   if (error != 0) return Internal("cudaMemGetInfo of ", found.str(), " failed with error ", error);
   return Gpu{found.str(), static_cast<int64_t>(free), static_cast<int64_t>(total)};
+}
+
+std::vector<GpuMemory> ReadGpuMemory() {
+  if (!cuda_opened) return {};
+  return ReadGpuMemoryOf(*c10::getDeviceAllocator(at::kCUDA),
+                         at::detail::getCUDAHooks().deviceCount());
 }
 
 }  // namespace freshet

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/gpu_memory.h"
 
 namespace freshet {
 
@@ -18,6 +20,10 @@ struct Gpu {
 // The GPU that `device` means for OpenDevice; none if it means the CPU. Errors of OpenDevice.
 // INTERNAL: CUDA's error. Thread-safe.
 absl::StatusOr<std::optional<Gpu>> FindGpu(const std::string& device);
+
+// The GPUs that this process has allocated tensors on, with a GpuMemoryReader's guarantees. One
+// whose state CUDA does not tell is left out.
+std::vector<GpuMemory> ReadGpuMemory();
 
 }  // namespace freshet
 

@@ -1,9 +1,11 @@
 #include "model/head_logprobs.h"
 
 #include <algorithm>
+#include <exception>
 #include <tuple>
 
 #include "model/head_chunk.h"
+#include "model/memory_use.h"
 
 namespace freshet {
 namespace {
@@ -35,11 +37,18 @@ at::Tensor Logits(const at::Tensor& hidden, const at::Tensor& head, double tempe
   return temperature == 1.0 ? logits : logits.div_(temperature);
 }
 
+// A chunk of logits, and the head's gradient.
+MemoryUse LogitsOf(const at::Tensor& head) {
+  return {"logits",
+          HeadChunkBytes(head.is_cpu()) + head.numel() * static_cast<int64_t>(sizeof(float)),
+          head.device(), "lower trainer.max_tokens_per_microbatch"};
+}
+
 class HeadFunction : public Function<HeadFunction> {
  public:
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& head,
                              const at::Tensor& target_rows, const at::Tensor& target_ids,
-                             double temperature, bool with_entropy, bool entropy_gradient) {
+                             double temperature, bool with_entropy, bool entropy_gradient) try {
     const int64_t num_rows = hidden.size(0);
     const int64_t chunk = HeadChunkRows(head.size(0), head.is_cpu());
     Targets targets;
@@ -70,11 +79,13 @@ class HeadFunction : public Function<HeadFunction> {
         with_entropy ? entropies.index_select(0, target_rows) : at::empty({0}, hidden.options());
     if (!entropy_gradient) ctx->mark_non_differentiable({entropies_M});
     return {logprobs, entropies_M};
+  } catch (const std::exception& error) {
+    RethrowFor(error, [&] { return LogitsOf(head); });
   }
 
   // With p = softmax, z = logits and H the entropy:
   //   d log p_t / d z = onehot_t - p,   d H / d z = -p (log p + H)
-  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) {
+  static tensor_list backward(AutogradContext* ctx, const tensor_list& grads) try {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor& hidden = saved[0];
     const at::Tensor& head = saved[1];
@@ -125,6 +136,8 @@ class HeadFunction : public Function<HeadFunction> {
       }
     }
     return {d_hidden, d_head, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  } catch (const std::exception& error) {
+    RethrowFor(error, [&] { return LogitsOf(ctx->get_saved_variables()[1]); });
   }
 };
 

@@ -1,7 +1,9 @@
 #include "collective/open_backend.h"
+#include "model/gpu.h"
 #include "rollout/service/native_engine_factory.h"
 #include "rollout/service/rollout_process.h"
 
 int main(int argc, char** argv) {
-  return freshet::RunRolloutProcess(argc, argv, freshet::MakeNativeEngine, freshet::OpenBackend);
+  return freshet::RunRolloutProcess(argc, argv, freshet::MakeNativeEngine, freshet::OpenBackend, {},
+                                    freshet::ReadGpuMemory);
 }

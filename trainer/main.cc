@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "collective/open_backend.h"
+#include "model/gpu.h"
 #include "trainer/policy_learner_factory.h"
 #include "trainer/rank_process.h"
 #include "trainer/service/trainer_process.h"
@@ -11,5 +12,6 @@ int main(int argc, char** argv) {
     return freshet::RunRankProcess();
   }
   freshet::PolicyLearnerFactory learners(freshet::SystemClock::Get());
-  return freshet::RunTrainerProcess(argc, argv, learners, freshet::OpenBackend);
+  return freshet::RunTrainerProcess(argc, argv, learners, freshet::OpenBackend, {},
+                                    freshet::ReadGpuMemory);
 }

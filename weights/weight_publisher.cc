@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/status_macros.h"
 #include "base/str_cat.h"
 
 namespace freshet {
@@ -20,8 +20,7 @@ WeightPublisher::WeightPublisher(std::vector<WeightEntry> entries, int64_t bucke
 
 WeightPublisher::~WeightPublisher() { AwaitPublished(); }
 
-const WeightSnapshot& WeightPublisher::Stage(PolicyVersion policy, int64_t epoch,
-                                             std::string_view arena) {
+absl::Status WeightPublisher::Stage(PolicyVersion policy, int64_t epoch, std::string_view arena) {
   absl::Time start = SystemClock::Get().Now();
   AwaitPublished();
   if (observer_ != nullptr) {
@@ -34,16 +33,18 @@ const WeightSnapshot& WeightPublisher::Stage(PolicyVersion policy, int64_t epoch
   staged_.manifest.entries = entries_;
   absl::StatusOr<WeightBytes> bytes = stager_->Stage(
       std::as_bytes(std::span(arena.data(), arena.size())), bucket_bytes_, staged_.manifest);
-  // The trainer cannot continue without memory for one more copy of the weights.
-  if (!bytes.ok()) {
-    FRESHET_LOG(Error) << "event=stage_failed error=" << LogQuoted(bytes.status().ToString());
+  if (absl::IsResourceExhausted(bytes.status())) {
+    return ResourceExhausted("version ", policy.version,
+                             " cannot be published: ", Message(bytes.status()),
+                             "; give the trainer more memory, see the "
+                             "published versions of freshet plan");
   }
-  FRESHET_CHECK(bytes.ok());
+  FRESHET_RETURN_IF_ERROR(bytes.status());
   staged_.bytes = *std::move(bytes);
   if (observer_ != nullptr) {
     observer_->OnPhase(WeightPhase::kStage, SystemClock::Get().Now() - start);
   }
-  return staged_;
+  return absl::OkStatus();
 }
 
 absl::Status WeightPublisher::Publish(const CommitReceipt& receipt,

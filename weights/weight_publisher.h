@@ -34,9 +34,10 @@ class WeightPublisher {
 
   ~WeightPublisher();
 
-  // Waits for the publication in flight; then copies `arena` and hashes it. Reuses memory that no
-  // engine holds.
-  const WeightSnapshot& Stage(PolicyVersion policy, int64_t epoch, std::string_view arena);
+  // Waits for the publication in flight; then copies `arena` to `staged` and hashes it. Reuses
+  // memory that no engine holds. RESOURCE_EXHAUSTED: there is no memory for the copy; nothing is
+  // staged.
+  absl::Status Stage(PolicyVersion policy, int64_t epoch, std::string_view arena);
 
   // Starts to send the staged version to every transport: prepare, then activate with the receipt.
   // `published` is called afterwards on the publishing thread. FAILED_PRECONDITION, with nothing
@@ -48,7 +49,7 @@ class WeightPublisher {
   // last one; 0 before the first.
   int64_t AwaitPublished();
 
-  // The staged version. Evaluations pin it.
+  // The staged version; without bytes before the first. Evaluations pin it.
   const WeightSnapshot& staged() const { return staged_; }
 
  private:

@@ -21,6 +21,7 @@
 
 #include "base/clock.h"
 #include "base/command_line.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "base/str_cat.h"
 #include "bench/model/bench_model.h"
@@ -121,7 +122,9 @@ class Trainer {
     std::memcpy(bytes_.data(), &version_, sizeof version_);
     Times times;
     absl::Time start = SystemClock::Get().Now();
-    const WeightSnapshot& staged = publisher.Stage({0, version_}, 1, bytes_);
+    const absl::Status copied = publisher.Stage({0, version_}, 1, bytes_);
+    FRESHET_CHECK(copied.ok());
+    const WeightSnapshot& staged = publisher.staged();
     times.stage = Seconds(start);
     start = SystemClock::Get().Now();
     absl::Time end = start;

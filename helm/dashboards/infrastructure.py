@@ -20,8 +20,14 @@ PANELS = [
     ),
     curves(
         "Resident memory",
-        "Resident memory of each process.",
-        (f"sum by (role, instance) (process_resident_memory_bytes{{@all}} {ROLE})", "{{role}} {{instance}}"),
+        "Resident memory of each process, and what it holds on a GPU, by device.",
+        (
+            (
+                f"sum by (role, instance) (process_resident_memory_bytes{{@all}} {ROLE})"
+                f" or sum by (role, instance, device) (freshet_gpu_memory_reserved_bytes{{@all}} {ROLE})"
+            ),
+            "{{role}} {{instance}} {{device}}",
+        ),
         unit="bytes",
     ),
     curves(

@@ -35,11 +35,11 @@ MemoryPlan PlanEngine(const ModelConfig& config, const NativeEngineOptions& opti
   const int64_t row =
       3 * config.hidden_size + 3 * queries + 2 * keys + 3 * config.intermediate_size;
   const int64_t sampled = std::min(running, options.max_sequences) * config.vocab_size;
-  MemoryPlan plan = {{"engine weights", weights},
-                     {"KV cache", CacheBlocks(config, options) * KvBlockBytes(config, options.bf16),
+  MemoryPlan plan = {{kEngineWeights, weights},
+                     {kKvCache, CacheBlocks(config, options) * KvBlockBytes(config, options.bf16),
                       MemoryItem::Place::kDevice, /*is_upper_bound=*/true},
-                     {"batch", 4 * (options.max_batch_tokens * row + sampled)}};
-  if (evaluates) plan.push_back({"evaluated weights", weights});
+                     {kBatch, 4 * (options.max_batch_tokens * row + sampled)}};
+  if (evaluates) plan.push_back({kEvaluatedWeights, weights});
   return plan;
 }
 

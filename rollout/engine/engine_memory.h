@@ -9,6 +9,12 @@
 
 namespace freshet {
 
+// Items of PlanEngine.
+inline constexpr char kEngineWeights[] = "engine weights";
+inline constexpr char kEvaluatedWeights[] = "evaluated weights";
+inline constexpr char kKvCache[] = "KV cache";
+inline constexpr char kBatch[] = "batch";
+
 // Blocks of the engine's KV cache. Pure.
 int64_t CacheBlocks(const ModelConfig& config, const NativeEngineOptions& options);
 

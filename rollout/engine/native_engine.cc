@@ -7,11 +7,13 @@
 #include <string>
 #include <utility>
 
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "model/device.h"
 #include "model/dtype.h"
 #include "model/kernels/softmax.h"
+#include "model/memory_use.h"
 #include "model/parameter_layout.h"
 #include "rollout/engine/aten_runner.h"
 #include "rollout/engine/cpu_runner.h"
@@ -40,6 +42,19 @@ MatrixFormat FormatOf(const NativeEngineOptions& options) {
 
 bool UsesAten(const NativeEngineOptions& options) {
   return options.aten || options.device != "cpu";
+}
+
+// Item `item` of the engine's memory plan.
+MemoryUse UseOf(std::string_view item, const ModelConfig& config,
+                const NativeEngineOptions& options) {
+  const MemoryPlan plan = PlanEngine(config, options, options.max_sequences, /*evaluates=*/true);
+  const auto found = std::find_if(plan.begin(), plan.end(),
+                                  [&](const MemoryItem& planned) { return planned.name == item; });
+  FRESHET_CHECK(found != plan.end());
+  return {found->name, found->bytes, at::Device(options.device),
+          StrCat("lower rollout.kv_cache_bytes (in commands, --kv-cache-bytes)",
+                 item == kBatch ? " or rollout.max_batch_tokens" : "",
+                 item == kEvaluatedWeights ? ", or evaluate on other rollouts" : "")};
 }
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(const ModelConfig& config,
@@ -119,10 +134,12 @@ absl::StatusOr<std::unique_ptr<NativeEngine>> NativeEngine::Create(
   }
   FRESHET_RETURN_IF_ERROR(config.Validate());
   try {
-    FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner, MakeRunner(config, options));
+    FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner,
+                             WithMemoryFor([&] { return UseOf(kKvCache, config, options); },
+                                           [&] { return MakeRunner(config, options); }));
     return std::unique_ptr<NativeEngine>(new NativeEngine(config, options, std::move(runner)));
   } catch (const std::exception& error) {
-    return Internal("cannot create the engine: ", std::string(error.what()).substr(0, 300));
+    return StatusOfException("cannot create the engine", error);
   }
 }
 
@@ -149,6 +166,11 @@ absl::Status NativeEngine::Submit(GenerationRequest request) {
   return CallEngine([&] { return scheduler_.Submit(std::move(request)); });
 }
 
+const float* NativeEngine::Run(Lane lane, const EngineBatch& batch) {
+  return WithMemoryFor([this] { return UseOf(kBatch, config_, options_); },
+                       [&] { return runner_->Run(lane, batch); });
+}
+
 bool NativeEngine::Idle() const {
   return (paused_ || !scheduler_.HasWork(Lane::kRollout)) && !scheduler_.HasWork(Lane::kEvaluation);
 }
@@ -161,7 +183,7 @@ absl::StatusOr<std::vector<GenerationOutput>> NativeEngine::Poll() {
       const EngineBatch batch = scheduler_.Fill(lane);
       if (batch.size() == 0) continue;
       if (!HasWeights(lane)) return Internal("the lane has no weights: the last ones did not load");
-      const float* logits = runner_->Run(lane, batch);
+      const float* logits = Run(lane, batch);
       runner_->phases().Enter(Phase::kSampling);
       const auto wanted = static_cast<int64_t>(batch.wants.size());
       if (!RowsAreFinite(logits, wanted, config_.vocab_size, runner_->pool())) {
@@ -214,7 +236,7 @@ absl::StatusOr<std::vector<float>> NativeEngine::Score(const std::vector<int32_t
         batch.Add(ids[static_cast<size_t>(i)], i, blocks);
         batch.wants.push_back({nullptr, nullptr, batch.size() - 1});
       }
-      const float* logits = runner_->Run(Lane::kRollout, batch);
+      const float* logits = Run(Lane::kRollout, batch);
       if (!AllFinite(logits, batch.size() * config_.vocab_size)) {
         return Internal("the model's logits are not finite");
       }
@@ -233,10 +255,12 @@ absl::StatusOr<std::vector<float>> NativeEngine::Score(const std::vector<int32_t
 absl::Status NativeEngine::LoadWeights(Lane lane, const WeightSnapshot& snapshot) {
   FRESHET_ASSIGN_OR_RETURN(const Dtype dtype, ArenaDtype(snapshot, num_elements_));
   try {
-    runner_->LoadWeights(lane, snapshot.bytes, dtype);
+    const char* item = lane == Lane::kEvaluation ? kEvaluatedWeights : kEngineWeights;
+    WithMemoryFor([&] { return UseOf(item, config_, options_); },
+                  [&] { runner_->LoadWeights(lane, snapshot.bytes, dtype); });
   } catch (const std::exception& error) {
     versions_[static_cast<int>(lane)].reset();
-    return Internal("weights could not be loaded: ", std::string(error.what()).substr(0, 300));
+    return StatusOfException("weights could not be loaded", error);
   }
   if (lane == Lane::kRollout && HasWeights(lane)) ++weight_swaps_;
   versions_[static_cast<int>(lane)] = snapshot.manifest.policy;

@@ -52,8 +52,8 @@ struct NativeEngineOptions {
 // way in any batch. Not thread-safe. Exceptions of the runner become INTERNAL.
 class NativeEngine final : public InferenceEngine {
  public:
-  // INVALID_ARGUMENT naming the option; errors of OpenDevice; INTERNAL: for example, the device has
-  // too little memory.
+  // INVALID_ARGUMENT naming the option; errors of OpenDevice; RESOURCE_EXHAUSTED, naming the item
+  // of PlanEngine, its size and what to change: there is too little memory.
   static absl::StatusOr<std::unique_ptr<NativeEngine>> Create(const ModelConfig& config,
                                                               const NativeEngineOptions& options);
   ~NativeEngine() override;
@@ -65,7 +65,7 @@ class NativeEngine final : public InferenceEngine {
   bool Idle() const override;
   std::vector<GenerationOutput> Cancel(int64_t request_id) override;
   void Pause(bool paused) override { paused_ = paused; }
-  // Takes fp32 and bf16 arenas, whatever the options.
+  // Takes fp32 and bf16 arenas, whatever the options. RESOURCE_EXHAUSTED as Create.
   absl::Status LoadWeights(Lane lane, const WeightSnapshot& snapshot) override;
   // What computes its products, and why.
   std::string DescribeKernels() const;
@@ -87,6 +87,7 @@ class NativeEngine final : public InferenceEngine {
  private:
   NativeEngine(const ModelConfig& config, const NativeEngineOptions& options,
                std::unique_ptr<ModelRunner> runner);
+  const float* Run(Lane lane, const EngineBatch& batch);
   bool HasWeights(Lane lane) const { return versions_[static_cast<int>(lane)].has_value(); }
 
   const ModelConfig config_;

@@ -19,6 +19,7 @@
 #include "rollout/service/endpoint_metrics.h"
 #include "rollout/service/engine_choice.h"
 #include "rollout/service/rollout_metrics.h"
+#include "services/runtime/gpu_memory_metrics.h"
 #include "services/runtime/process_identity.h"
 #include "weights/grpc/weight_sync_metrics.h"
 
@@ -42,7 +43,8 @@ absl::StatusOr<std::unique_ptr<openai::EndpointPort>> StartPort(
 }  // namespace
 
 int RunRolloutProcess(int argc, char** argv, EngineFactory make_native,
-                      OpenCommunicatorBackend open_backend, StoreWrapper wrap_store) {
+                      OpenCommunicatorBackend open_backend, StoreWrapper wrap_store,
+                      GpuMemoryReader read_gpus) {
   CommandLine app("generates the samples of a cluster's jobs", "freshet-rollout");
   runtime::WorkerFlags flags;
   openai::EndpointFlags openai_flags;
@@ -74,6 +76,7 @@ int RunRolloutProcess(int argc, char** argv, EngineFactory make_native,
   metrics::WeightSyncMetrics sync(process->registry());
   RolloutStatsByJob stats_by_job(metrics::kKeptJobs);
   RolloutMetrics shown(process->registry());
+  metrics::GpuMemoryMetrics gpus(process->registry(), std::move(read_gpus));
   runtime::ChannelCache& channels = process->channels();
   const ChannelSource engines = process->Members(cluster::v1::ROLE_ROLLOUT);
   GrpcWeightService service({.host = runtime::HostId(), .open_backend = std::move(open_backend)},
@@ -123,6 +126,7 @@ int RunRolloutProcess(int argc, char** argv, EngineFactory make_native,
       {&service, &calls},
       [&] {
         shown.Show(stats_by_job.Take());
+        gpus.Refresh();
         if (*port != nullptr) endpoint_metrics.Show((*port)->counts(), (*port)->stats());
       },
       extras);

@@ -1,6 +1,7 @@
 #ifndef FRESHET_ROLLOUT_SERVICE_ROLLOUT_PROCESS_H_
 #define FRESHET_ROLLOUT_SERVICE_ROLLOUT_PROCESS_H_
 
+#include "base/gpu_memory.h"
 #include "collective/communicator_backend.h"
 #include "rollout/service/rollout_work.h"
 #include "services/worker/worker_process.h"
@@ -9,9 +10,10 @@ namespace freshet {
 
 // main() of a rollout process. `make_native` creates its engines, unless --engine names another
 // kind; `open_backend` is for jobs with weight_sync.transport nccl or gloo, and for
-// --engine-weights nccl. Returns the exit code.
+// --engine-weights nccl. `read_gpus` may be empty. Returns the exit code.
 int RunRolloutProcess(int argc, char** argv, EngineFactory make_native,
-                      OpenCommunicatorBackend open_backend, StoreWrapper wrap_store = {});
+                      OpenCommunicatorBackend open_backend, StoreWrapper wrap_store = {},
+                      GpuMemoryReader read_gpus = {});
 
 }  // namespace freshet
 

@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/contract/weight_version.h"
+#include "tests/testing/memory_limit.h"
 #include "weights/inprocess_transport.h"
 
 namespace freshet {
@@ -18,6 +19,12 @@ std::string Arena(int64_t version, size_t size = 1000) {
 }
 std::string Text(const WeightBytes& bytes) {
   return {reinterpret_cast<const char*>(bytes->data()), bytes->size()};
+}
+const WeightSnapshot& Staged(WeightPublisher& publisher, PolicyVersion policy, int64_t epoch,
+                             const std::string& arena) {
+  const absl::Status status = publisher.Stage(policy, epoch, arena);
+  EXPECT_TRUE(status.ok()) << status;
+  return publisher.staged();
 }
 CommitReceipt ReceiptOf(const WeightSnapshot& staged) {
   const WeightManifest& manifest = staged.manifest;
@@ -36,7 +43,7 @@ class WeightPublisherTest : public testing::Test {
 TEST_F(WeightPublisherTest, StagesACopyThatVerifies) {
   WeightPublisher publisher = MakePublisher();
   std::string arena = Arena(1);
-  const WeightSnapshot& staged = publisher.Stage({2, 1}, 5, arena);
+  const WeightSnapshot& staged = Staged(publisher, {2, 1}, 5, arena);
   arena.assign(arena.size(), 'z');
   EXPECT_EQ(Text(staged.bytes), Arena(1));
   EXPECT_TRUE(VerifyBuckets(staged.manifest, *staged.bytes).ok());
@@ -49,10 +56,10 @@ TEST_F(WeightPublisherTest, StagesACopyThatVerifies) {
 
 TEST_F(WeightPublisherTest, TheHashDependsOnTheBytesAlone) {
   WeightPublisher publisher = MakePublisher();
-  const std::string first = publisher.Stage({0, 1}, 1, Arena(1)).manifest.content_hash;
-  const std::string other = publisher.Stage({0, 2}, 1, Arena(2)).manifest.content_hash;
+  const std::string first = Staged(publisher, {0, 1}, 1, Arena(1)).manifest.content_hash;
+  const std::string other = Staged(publisher, {0, 2}, 1, Arena(2)).manifest.content_hash;
   EXPECT_NE(first, other);
-  EXPECT_EQ(publisher.Stage({3, 9}, 4, Arena(1)).manifest.content_hash, first);
+  EXPECT_EQ(Staged(publisher, {3, 9}, 4, Arena(1)).manifest.content_hash, first);
 }
 
 TEST_F(WeightPublisherTest, PublishesTheStagedVersionToEveryTransport) {
@@ -60,7 +67,7 @@ TEST_F(WeightPublisherTest, PublishesTheStagedVersionToEveryTransport) {
   WeightPublisher publisher({}, 64,
                             {std::make_shared<InProcessTransport>(std::vector{engine_}),
                              std::make_shared<InProcessTransport>(std::vector{second})});
-  const WeightSnapshot& staged = publisher.Stage({0, 1}, 1, Arena(1));
+  const WeightSnapshot& staged = Staged(publisher, {0, 1}, 1, Arena(1));
   EXPECT_FALSE(engine_->Take().has_value());
   ASSERT_TRUE(publisher.Publish(ReceiptOf(staged)).ok());
   EXPECT_EQ(publisher.AwaitPublished(), 2);
@@ -71,7 +78,7 @@ TEST_F(WeightPublisherTest, PublishesTheStagedVersionToEveryTransport) {
 TEST_F(WeightPublisherTest, RefusesAReceiptThatIsNotForTheStagedVersion) {
   WeightPublisher publisher = MakePublisher();
   EXPECT_EQ(publisher.Publish(CommitReceipt{}).code(), absl::StatusCode::kFailedPrecondition);
-  CommitReceipt other_version = ReceiptOf(publisher.Stage({0, 1}, 1, Arena(1)));
+  CommitReceipt other_version = ReceiptOf(Staged(publisher, {0, 1}, 1, Arena(1)));
   CommitReceipt other_hash = other_version;
   other_version.policy.version = 2;
   other_hash.content_hash = "0000000000000000";
@@ -82,20 +89,20 @@ TEST_F(WeightPublisherTest, RefusesAReceiptThatIsNotForTheStagedVersion) {
 
 TEST_F(WeightPublisherTest, ReusesABufferThatNobodyHolds) {
   WeightPublisher publisher = MakePublisher();
-  const void* first = publisher.Stage({0, 1}, 1, Arena(1)).bytes->data();
+  const void* first = Staged(publisher, {0, 1}, 1, Arena(1)).bytes->data();
   for (int64_t v = 2; v < 10; ++v) {
-    EXPECT_EQ(publisher.Stage({0, v}, 1, Arena(v)).bytes->data(), first);
+    EXPECT_EQ(Staged(publisher, {0, v}, 1, Arena(v)).bytes->data(), first);
   }
 }
 
 TEST_F(WeightPublisherTest, NeverWritesIntoABufferThatAnEngineHolds) {
   WeightPublisher publisher = MakePublisher();
-  ASSERT_TRUE(publisher.Publish(ReceiptOf(publisher.Stage({0, 1}, 1, Arena(1)))).ok());
+  ASSERT_TRUE(publisher.Publish(ReceiptOf(Staged(publisher, {0, 1}, 1, Arena(1)))).ok());
   publisher.AwaitPublished();
   const WeightSnapshot held = *engine_->Take();
   std::set<const void*> buffers;
   for (int64_t v = 2; v < 10; ++v) {
-    buffers.insert(publisher.Stage({0, v}, 1, Arena(v)).bytes->data());
+    buffers.insert(Staged(publisher, {0, v}, 1, Arena(v)).bytes->data());
     EXPECT_EQ(Text(held.bytes), Arena(1));
   }
   EXPECT_FALSE(buffers.contains(held.bytes->data()));
@@ -104,16 +111,30 @@ TEST_F(WeightPublisherTest, NeverWritesIntoABufferThatAnEngineHolds) {
 
 TEST_F(WeightPublisherTest, TakesAnArenaOfAnotherSize) {
   WeightPublisher publisher = MakePublisher();
-  publisher.Stage({0, 1}, 1, Arena(1, 1000));
-  EXPECT_EQ(Text(publisher.Stage({0, 2}, 1, Arena(2, 17)).bytes), Arena(2, 17));
-  EXPECT_EQ(Text(publisher.Stage({0, 3}, 1, Arena(3, 2000)).bytes), Arena(3, 2000));
+  Staged(publisher, {0, 1}, 1, Arena(1, 1000));
+  EXPECT_EQ(Text(Staged(publisher, {0, 2}, 1, Arena(2, 17)).bytes), Arena(2, 17));
+  EXPECT_EQ(Text(Staged(publisher, {0, 3}, 1, Arena(3, 2000)).bytes), Arena(3, 2000));
+}
+
+TEST_F(WeightPublisherTest, WithoutMemoryForTheCopyNothingIsStaged) {
+  const std::string arena(size_t{64} << 20, 'a');
+  FRESHET_EXPECT_IN_CHILD(
+      {
+        WeightPublisher publisher = MakePublisher();
+        LimitMemory(int64_t{16} << 20);
+        const absl::Status status = publisher.Stage({0, 7}, 1, arena);
+        if (publisher.staged().bytes != nullptr) std::abort();
+        ExitWith(status);
+      },
+      "RESOURCE_EXHAUSTED: version 7 cannot be published: no memory for 67108864 bytes of weights; "
+      "give the trainer more memory");
 }
 
 TEST_F(WeightPublisherTest, ASnapshotOutlivesThePublisher) {
   WeightSnapshot held;
   {
     WeightPublisher publisher = MakePublisher();
-    held = publisher.Stage({0, 1}, 1, Arena(1));
+    held = Staged(publisher, {0, 1}, 1, Arena(1));
   }
   EXPECT_EQ(Text(held.bytes), Arena(1));
 }
@@ -123,7 +144,7 @@ TEST_F(WeightPublisherTest, EveryVersionTakenIsWholeWhileTheNextAreStaged) {
   constexpr int64_t kVersions = 300;
   std::jthread trainer([&] {
     for (int64_t v = 1; v <= kVersions; ++v) {
-      const WeightSnapshot& staged = publisher.Stage({0, v}, 1, Arena(v % 26));
+      const WeightSnapshot& staged = Staged(publisher, {0, v}, 1, Arena(v % 26));
       ASSERT_TRUE(publisher.Publish(ReceiptOf(staged)).ok());
     }
   });
@@ -143,7 +164,7 @@ TEST_F(WeightPublisherTest, EveryVersionTakenIsWholeWhileTheNextAreStaged) {
 TEST_F(WeightPublisherTest, AnEnginesReadsComeBeforeItsBufferIsWrittenAgain) {
   for (int round = 0; round < 50; ++round) {
     WeightPublisher publisher = MakePublisher();
-    WeightSnapshot held = publisher.Stage({0, 1}, 1, Arena(1));
+    WeightSnapshot held = Staged(publisher, {0, 1}, 1, Arena(1));
     const void* buffer = held.bytes->data();
     std::string read;
     std::jthread engine([snapshot = std::move(held), &read]() mutable {
@@ -153,7 +174,7 @@ TEST_F(WeightPublisherTest, AnEnginesReadsComeBeforeItsBufferIsWrittenAgain) {
     // Take buffers until the engine's buffer is reused.
     std::vector<WeightSnapshot> out;
     for (int i = 0; i < 1'000'000; ++i) {
-      const WeightSnapshot& staged = publisher.Stage({0, 2}, 1, Arena(2));
+      const WeightSnapshot& staged = Staged(publisher, {0, 2}, 1, Arena(2));
       if (staged.bytes->data() == buffer) break;
       if (i % 2 == 0) out.assign(1, staged);
       std::this_thread::yield();

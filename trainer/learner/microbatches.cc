@@ -6,19 +6,18 @@
 #include <utility>
 
 #include "base/status_macros.h"
-#include "base/str_cat.h"
 #include "model/torch_threads.h"
 
 namespace freshet {
 
 absl::Status TorchError(const std::exception& error) {
-  return Internal("training failed: ", std::string(error.what()).substr(0, 300));
+  return StatusOfException("training failed", error);
 }
 
-Microbatches::Microbatches(int threads, int64_t max_tokens, std::vector<at::Tensor> leaves)
-    : max_tokens_(max_tokens), leaves_(std::move(leaves)), pool_(threads) {}
+Microbatches::Microbatches(int threads, int64_t max_tokens, std::vector<at::Tensor> leaves, Use use)
+    : max_tokens_(max_tokens), leaves_(std::move(leaves)), use_(std::move(use)), pool_(threads) {}
 
-absl::Status Microbatches::ForWave(size_t first, size_t end,
+absl::Status Microbatches::ForWave(const std::vector<int64_t>& tokens, size_t first, size_t end,
                                    absl::FunctionRef<absl::Status(size_t microbatch)> task) {
   std::vector<absl::Status> results(end - first);
   std::vector<std::exception_ptr> thrown(results.size());
@@ -26,7 +25,8 @@ absl::Status Microbatches::ForWave(size_t first, size_t end,
     const auto part = static_cast<size_t>(i);
     try {
       UseOneTorchThread();
-      results[part] = task(first + part);
+      results[part] = WithMemoryFor([&] { return use_(tokens[first + part]); },
+                                    [&] { return task(first + part); });
     } catch (...) {
       thrown[part] = std::current_exception();
     }
@@ -46,7 +46,7 @@ absl::Status Microbatches::ForEach(const std::vector<int64_t>& tokens,
                                    absl::FunctionRef<absl::Status(size_t microbatch)> task) {
   for (size_t first = 0, end = 0; first < tokens.size(); first = end) {
     end = EndOfWave(tokens, first, threads(), max_tokens_);
-    FRESHET_RETURN_IF_ERROR(ForWave(first, end, task));
+    FRESHET_RETURN_IF_ERROR(ForWave(tokens, first, end, task));
   }
   return absl::OkStatus();
 }
@@ -58,7 +58,7 @@ absl::Status Microbatches::ForEachInOrder(
   for (size_t first = 0, end = 0; first < tokens.size(); first = end) {
     end = EndOfWave(tokens, first, threads(), max_tokens_);
     std::vector<std::vector<at::Tensor>> results(end - first);
-    FRESHET_RETURN_IF_ERROR(ForWave(first, end, [&](size_t microbatch) -> absl::Status {
+    FRESHET_RETURN_IF_ERROR(ForWave(tokens, first, end, [&](size_t microbatch) -> absl::Status {
       FRESHET_ASSIGN_OR_RETURN(results[microbatch - first], task(microbatch));
       return absl::OkStatus();
     }));
@@ -81,7 +81,7 @@ absl::Status Microbatches::AddGradients(
     end = EndOfWave(tokens, first, threads(), max_tokens_);
     // The first one adds in place.
     std::vector<std::vector<at::Tensor>> others(end - first);
-    FRESHET_RETURN_IF_ERROR(ForWave(first, end, [&](size_t microbatch) -> absl::Status {
+    FRESHET_RETURN_IF_ERROR(ForWave(tokens, first, end, [&](size_t microbatch) -> absl::Status {
       FRESHET_ASSIGN_OR_RETURN(const at::Tensor value, loss(microbatch));
       if (microbatch == first) {
         value.backward();

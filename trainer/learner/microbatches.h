@@ -4,32 +4,38 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/thread_pool.h"
+#include "model/memory_use.h"
 #include "model/torch.h"
 #include "trainer/learner/microbatch_sizes.h"
 
 namespace freshet {
 
-// Converts an exception thrown by LibTorch.
+// Converts an exception thrown by LibTorch. RESOURCE_EXHAUSTED: there is too little memory.
+// INTERNAL: any other.
 absl::Status TorchError(const std::exception& error);
 
 // Computes microbatches on several threads, each of which uses one LibTorch thread. Called by one
 // thread at a time.
 class Microbatches {
  public:
+  // What a microbatch of `tokens` tokens needs memory for.
+  using Use = std::function<MemoryUse(int64_t tokens)>;
+
   // `leaves`: the parameters whose gradients are computed; all have one. Throws std::system_error
   // if threads cannot start.
-  Microbatches(int threads, int64_t max_tokens, std::vector<at::Tensor> leaves);
+  Microbatches(int threads, int64_t max_tokens, std::vector<at::Tensor> leaves, Use use);
 
   int threads() const { return pool_.threads(); }
   ThreadPool& pool() { return pool_; }
 
-  // Calls `task` for every microbatch; `tokens` are their sizes. A LibTorch error becomes INTERNAL.
+  // Calls `task` for every microbatch; `tokens` are their sizes. LibTorch's errors as TorchError.
   // Returns the error of the first microbatch that has one; later ones may not have been called.
   absl::Status ForEach(const std::vector<int64_t>& tokens,
                        absl::FunctionRef<absl::Status(size_t microbatch)> task);
@@ -48,11 +54,12 @@ class Microbatches {
                             absl::FunctionRef<absl::StatusOr<at::Tensor>(size_t microbatch)> loss);
 
  private:
-  absl::Status ForWave(size_t first, size_t end,
+  absl::Status ForWave(const std::vector<int64_t>& tokens, size_t first, size_t end,
                        absl::FunctionRef<absl::Status(size_t microbatch)> task);
 
   int64_t max_tokens_;
   std::vector<at::Tensor> leaves_;
+  const Use use_;
   ThreadPool pool_;
 };
 

@@ -10,6 +10,7 @@
 #include "base/str_cat.h"
 #include "trainer/learner/adamw_kernel.h"
 #include "trainer/learner/aten_adamw.h"
+#include "trainer/learner/memory_uses.h"
 
 namespace freshet {
 namespace {
@@ -74,8 +75,12 @@ absl::StatusOr<AdamW> AdamW::Create(std::vector<ParameterRange> ranges, int64_t 
   if (state.exp_avg.defined()) {
     FRESHET_RETURN_IF_ERROR(CheckState(state, arena_size));
   } else {
-    state.exp_avg = at::zeros({arena_size}, at::TensorOptions(device).dtype(at::kFloat));
-    state.exp_avg_sq = at::zeros_like(state.exp_avg);
+    WithMemoryFor([&] { return OptimizerStateOf(arena_size, device); },
+                  [&] {
+                    state.exp_avg =
+                        at::zeros({arena_size}, at::TensorOptions(device).dtype(at::kFloat));
+                    state.exp_avg_sq = at::zeros_like(state.exp_avg);
+                  });
   }
   return AdamW(std::move(ranges), arena_size, options, std::move(state));
 }

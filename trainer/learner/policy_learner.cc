@@ -15,6 +15,7 @@
 #include "model/tensor_convert.h"
 #include "trainer/learner/learner_memory.h"
 #include "trainer/learner/learner_snapshot.h"
+#include "trainer/learner/memory_uses.h"
 #include "trainer/learner/optimizer.h"
 #include "trainer/learner/policy_learner_state.h"
 #include "trainer/loss/loss.h"
@@ -69,11 +70,15 @@ absl::StatusOr<std::unique_ptr<PolicyLearner>> PolicyLearner::Create(PolicyLearn
 
 void PolicyLearner::InitializeRandom(uint64_t seed) {
   const at::NoGradGuard no_grad;
-  at::Tensor masters = at::zeros({state_->layout.num_elements}, at::kFloat);
-  InitializeWeights(state_->layout, state_->options.model.initializer_range, seed, masters);
-  state_->files = nullptr;
+  State& state = *state_;
+  state.files = nullptr;
+  const auto hold = [&] {
+    at::Tensor masters = at::zeros({state.layout.num_elements}, at::kFloat);
+    InitializeWeights(state.layout, state.options.model.initializer_range, seed, masters);
+    return state.HoldWhole({masters.to(state.device), std::move(state.reference), {}});
+  };
   const absl::Status held =
-      state_->HoldWhole({masters.to(state_->device), std::move(state_->reference), {}});
+      WithMemoryFor([&] { return UseOf("weights", state.options, state.device); }, hold);
   FRESHET_CHECK(held.ok());  // Create has checked the options
 }
 
@@ -98,7 +103,9 @@ void PolicyLearner::FreezeReference() {
   if (state_->files != nullptr) {
     state_->reference_files = state_->files;
   } else {
-    state_->reference = state_->weights.clone();
+    state_->reference =
+        WithMemoryFor([this] { return ReferenceOf(state_->options, state_->device); },
+                      [this] { return state_->weights.clone(); });
   }
 }
 
@@ -108,9 +115,13 @@ absl::Status PolicyLearner::LoadReference(const std::string& directory) try {
     state_->reference_files = std::move(files);
     return absl::OkStatus();
   }
-  FRESHET_ASSIGN_OR_RETURN(const at::Tensor host, state_->ReadWeights(*files));
-  state_->reference = host.to(state_->device);
-  return absl::OkStatus();
+  return WithMemoryFor([this] { return ReferenceOf(state_->options, state_->device); },
+                       [&]() -> absl::Status {
+                         FRESHET_ASSIGN_OR_RETURN(const at::Tensor host,
+                                                  state_->ReadWeights(*files));
+                         state_->reference = host.to(state_->device);
+                         return absl::OkStatus();
+                       });
 } catch (const std::exception& error) {
   return TorchError(error);
 }
@@ -187,7 +198,11 @@ absl::StatusOr<std::string_view> PolicyLearner::Arena() const try {
   } else if (!state_->device.is_cpu()) {
     at::Tensor& copy = state_->published;
     if (!copy.defined()) {
-      copy = at::empty(host.sizes(), host.options().device(at::kCPU).pinned_memory(true));
+      copy = WithMemoryFor(
+          [this] { return UseOf("weights in host memory", state_->options, state_->device); },
+          [&] {
+            return at::empty(host.sizes(), host.options().device(at::kCPU).pinned_memory(true));
+          });
     }
     host = copy.copy_(host);
   }
@@ -206,15 +221,19 @@ absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() co
   if (state_->divided()) return SnapshotOfRanks();
   of.optimizer_steps = state_->optimizer->step();
   StateParts columns = state_->Columns();
+  const auto copy_use = [this] { return CheckpointCopyOf(state_->options); };
   if (!state_->device.is_cpu()) {
-    for (at::Tensor& column : columns) column = column.to(at::kCPU);
+    WithMemoryFor(copy_use, [&] {
+      for (at::Tensor& column : columns) column = column.to(at::kCPU);
+    });
     const auto snapshot = SnapshotOf(of, columns, /*copies=*/false);
     snapshot->loan = std::make_shared<const StateParts>(std::move(columns));
     return snapshot;
   }
   const SnapshotDecision decision = DecideSnapshot(
       state_->options, kSnapshotBytes * state_->layout.num_elements, state_->tokens_at_once);
-  const auto snapshot = SnapshotOf(of, columns, decision.copies);
+  const auto snapshot =
+      WithMemoryFor(copy_use, [&] { return SnapshotOf(of, columns, decision.copies); });
   if (!decision.copies) {
     FRESHET_LOG(Info) << "event=snapshot_lent reason=" << LogQuoted(decision.reason);
     snapshot->loan = state_->Lend();

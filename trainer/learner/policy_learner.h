@@ -85,7 +85,8 @@ struct SftExample {
 // LibTorch learner: a policy with fp32 masters in one flat arena, trained with the
 // declarative policy loss. Prompts shared by a group are computed once; sequences are packed. Steps
 // with several minibatches compute the proximal log-probs before the first update. LibTorch errors
-// become INTERNAL. Not thread-safe.
+// become INTERNAL; RESOURCE_EXHAUSTED, naming the item of PlanLearner, its size and what to change:
+// there is too little memory. Not thread-safe.
 class PolicyLearner final : public Learner {
  public:
   // Errors of OpenDevice. INVALID_ARGUMENT: an option.
@@ -148,7 +149,7 @@ class PolicyLearner final : public Learner {
   // unless the communicator fails or LibTorch fails on one of them. On errors the weights are
   // unchanged, unless the state is divided and the communicator has failed: then it is lost.
   // FAILED_PRECONDITION: as TrainStep. UNAVAILABLE: another rank has failed, or its weights are not
-  // those of rank 0. INTERNAL: LibTorch's errors.
+  // those of rank 0. INTERNAL, RESOURCE_EXHAUSTED: LibTorch's errors.
   absl::StatusOr<StepSums> Update(int64_t step, const Minibatch& share);
 
   // Of the arena.

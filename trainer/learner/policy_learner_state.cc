@@ -4,6 +4,7 @@
 
 #include "base/status_macros.h"
 #include "trainer/learner/learner_memory.h"
+#include "trainer/learner/memory_uses.h"
 
 namespace freshet {
 namespace {
@@ -58,7 +59,8 @@ void PolicyLearner::State::MakeLeaves() {
     for (const at::Tensor& leaf : tensors) leaf.set_requires_grad(true);
   }
   microbatches.emplace(Threads(divides_weights()), options.max_tokens_per_microbatch,
-                       std::move(tensors));
+                       std::move(tensors),
+                       [this](int64_t tokens) { return ActivationsOf(tokens, options, device); });
 }
 
 absl::Status PolicyLearner::State::HoldWhole(Held from) {
@@ -101,19 +103,22 @@ absl::Status PolicyLearner::State::LoadFiles() {
     FRESHET_RETURN_IF_ERROR(ReadColumn(*from, column, shards.blocks(), whole));
     return whole.to(device);
   };
-  Held held;
-  FRESHET_ASSIGN_OR_RETURN(held.masters, read(StateColumn::kMasters));
-  if (from->has_moments()) {
-    held.optimizer.step = from->optimizer_steps();
-    FRESHET_ASSIGN_OR_RETURN(held.optimizer.exp_avg, read(StateColumn::kExpAvg));
-    FRESHET_ASSIGN_OR_RETURN(held.optimizer.exp_avg_sq, read(StateColumn::kExpAvgSq));
-  }
-  held.reference = reference;
-  if (reference_from != nullptr) {
-    FRESHET_ASSIGN_OR_RETURN(const at::Tensor host, ReadWeights(*reference_from));
-    held.reference = host.to(device);
-  }
-  return HoldWhole(std::move(held));
+  const auto hold = [&]() -> absl::Status {
+    Held held;
+    FRESHET_ASSIGN_OR_RETURN(held.masters, read(StateColumn::kMasters));
+    if (from->has_moments()) {
+      held.optimizer.step = from->optimizer_steps();
+      FRESHET_ASSIGN_OR_RETURN(held.optimizer.exp_avg, read(StateColumn::kExpAvg));
+      FRESHET_ASSIGN_OR_RETURN(held.optimizer.exp_avg_sq, read(StateColumn::kExpAvgSq));
+    }
+    held.reference = reference;
+    if (reference_from != nullptr) {
+      FRESHET_ASSIGN_OR_RETURN(const at::Tensor host, ReadWeights(*reference_from));
+      held.reference = host.to(device);
+    }
+    return HoldWhole(std::move(held));
+  };
+  return WithMemoryFor([this] { return UseOf("weights", options, device); }, hold);
 }
 
 absl::StatusOr<at::Tensor> PolicyLearner::State::ReadWeights(StateFiles& from) const {
@@ -185,7 +190,11 @@ void PolicyLearner::State::ZeroGradients() {
     if (head_gradients.defined()) head_gradients.zero_();
     return;
   }
-  gradients = at::zeros({layout.num_elements}, at::TensorOptions(device).dtype(at::kFloat));
+  gradients = WithMemoryFor([this] { return UseOf("gradients", options, device); },
+                            [this] {
+                              return at::zeros({layout.num_elements},
+                                               at::TensorOptions(device).dtype(at::kFloat));
+                            });
   std::vector<at::Tensor> parts = Leaves(ViewWeights(layout, gradients));
   const std::vector<at::Tensor> tensors = Leaves(leaves);
   if (parts.size() < tensors.size()) {

@@ -97,7 +97,8 @@ absl::StatusOr<CommitReceipt> TrainerLoop::Redo(const JournalEntry& entry) {
 
 absl::StatusOr<std::string> TrainerLoop::Stage(PolicyVersion policy) {
   FRESHET_ASSIGN_OR_RETURN(const std::string_view arena, learner_.Arena());
-  return publisher_.Stage(policy, epoch_, arena).manifest.content_hash;
+  FRESHET_RETURN_IF_ERROR(publisher_.Stage(policy, epoch_, arena));
+  return publisher_.staged().manifest.content_hash;
 }
 
 absl::Status TrainerLoop::Train(int64_t step, const std::vector<TrainGroup>& groups,

@@ -20,6 +20,7 @@
 #include "base/str_cat.h"
 #include "base/version.h"
 #include "services/runtime/channel.h"
+#include "services/runtime/gpu_memory_metrics.h"
 #include "services/runtime/process_identity.h"
 #include "services/runtime/serve.h"
 #include "trainer/ranks/grpc/rank_role.h"
@@ -109,7 +110,8 @@ int ServeRank(const runtime::WorkerFlags& flags, const RankFlags& ranks, Learner
 }  // namespace
 
 int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners,
-                      const OpenCommunicatorBackend& open_backend, StoreWrapper wrap_store) {
+                      const OpenCommunicatorBackend& open_backend, StoreWrapper wrap_store,
+                      GpuMemoryReader read_gpus) {
   CommandLine app("trains the models of a cluster's jobs", "freshet-trainer");
   runtime::WorkerFlags flags;
   std::string state_dir = DefaultStateDir();
@@ -159,6 +161,7 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners,
   FaultPoints faults;
   metrics::WeightSyncMetrics sync(process->registry());
   TrainerMetrics training(process->registry(), peak_flops);
+  metrics::GpuMemoryMetrics gpus(process->registry(), std::move(read_gpus));
   const ChannelSource engines = process->Members(cluster::v1::ROLE_ROLLOUT);
   const std::string host = runtime::HostId();
   GrpcWeightService weights({.host = host}, engines, clock, &sync);
@@ -195,7 +198,12 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners,
       [&](const cluster::v1::Assign& assign, const std::string& worker,
           runtime::ControllerCalls& controller,
           std::stop_token) { return TrainingWork::Create(assign, worker, controller, context); },
-      services, [&] { training.Refresh(); }, extras);
+      services,
+      [&] {
+        training.Refresh();
+        gpus.Refresh();
+      },
+      extras);
 }
 
 }  // namespace freshet

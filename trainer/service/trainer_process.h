@@ -1,6 +1,7 @@
 #ifndef FRESHET_TRAINER_SERVICE_TRAINER_PROCESS_H_
 #define FRESHET_TRAINER_SERVICE_TRAINER_PROCESS_H_
 
+#include "base/gpu_memory.h"
 #include "collective/communicator_backend.h"
 #include "services/worker/worker_process.h"
 #include "trainer/service/learner_factory.h"
@@ -8,9 +9,10 @@
 namespace freshet {
 
 // main() of a trainer process. `learners` creates its models; `open_backend` is for jobs with
-// weight_sync.transport nccl or gloo. Returns the exit code.
+// weight_sync.transport nccl or gloo. `read_gpus` may be empty. Returns the exit code.
 int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners,
-                      const OpenCommunicatorBackend& open_backend, StoreWrapper wrap_store = {});
+                      const OpenCommunicatorBackend& open_backend, StoreWrapper wrap_store = {},
+                      GpuMemoryReader read_gpus = {});
 
 }  // namespace freshet
 

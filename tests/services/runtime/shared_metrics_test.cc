@@ -5,6 +5,7 @@
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "services/runtime/gpu_memory_metrics.h"
 #include "services/runtime/queue_metrics.h"
 #include "services/runtime/series.h"
 #include "services/runtime/stats_by_job.h"
@@ -41,6 +42,32 @@ TEST(RaiseTo, NeverLowersACounter) {
   EXPECT_EQ(counter.Value(), 3);
   RaiseTo(counter, 3.5);
   EXPECT_EQ(counter.Value(), 3.5);
+}
+
+TEST(GpuMemoryMetrics, ShowsTheGpusThatTheProcessUses) {
+  prometheus::Registry registry;
+  std::vector<GpuMemory> gpus;
+  GpuMemoryMetrics shown(registry, [&] { return gpus; });
+  shown.Refresh();
+  EXPECT_FALSE(Scrape(registry).Has("freshet_gpu_memory_total_bytes"));
+  gpus = {{"cuda:0", 100, 60, 30, 40}, {"cuda:1", 200, 60, 3, 4}};
+  shown.Refresh();
+  gpus[0].free_bytes = 50;
+  shown.Refresh();
+  const MetricsText text = Scrape(registry);
+  EXPECT_EQ(text.Find("freshet_gpu_memory_total_bytes", {{"device", "cuda:0"}}), 100);
+  EXPECT_EQ(text.Find("freshet_gpu_memory_free_bytes", {{"device", "cuda:0"}}), 50);
+  EXPECT_EQ(text.Find("freshet_gpu_memory_allocated_bytes", {{"device", "cuda:0"}}), 30);
+  EXPECT_EQ(text.Find("freshet_gpu_memory_reserved_bytes", {{"device", "cuda:0"}}), 40);
+  EXPECT_EQ(text.Find("freshet_gpu_memory_total_bytes", {{"device", "cuda:1"}}), 200);
+  EXPECT_THAT(text.problems(), IsEmpty());
+}
+
+TEST(GpuMemoryMetrics, ShowsNothingWithoutAReader) {
+  prometheus::Registry registry;
+  GpuMemoryMetrics shown(registry, nullptr);
+  shown.Refresh();
+  EXPECT_TRUE(registry.Collect().empty());
 }
 
 TEST(QueueMetrics, ShowsDepthAndBound) {

@@ -1,5 +1,6 @@
 #include "trainer/learner/microbatches.h"
 
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -65,7 +66,10 @@ class MicrobatchesTest : public testing::TestWithParam<int> {
 
   at::Tensor weight_ = Leaf();
   at::Tensor unused_ = Leaf();
-  Microbatches microbatches_{GetParam(), /*max_tokens=*/120, {weight_, unused_}};
+  Microbatches microbatches_{
+      GetParam(), /*max_tokens=*/120, {weight_, unused_}, [](int64_t tokens) {
+        return MemoryUse{StrCat("microbatch of ", tokens), tokens, at::kCPU, "lower tokens"};
+      }};
 };
 
 TEST_P(MicrobatchesTest, GradientsAddUpInTheOrderOfTheMicrobatches) {
@@ -94,6 +98,15 @@ TEST_P(MicrobatchesTest, TheFirstErrorIsReturned) {
       [](size_t) -> absl::StatusOr<at::Tensor> { throw std::runtime_error("no memory"); });
   EXPECT_EQ(thrown.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(thrown.message()), HasSubstr("no memory"));
+}
+
+TEST_P(MicrobatchesTest, AMicrobatchWithoutMemoryIsNamed) {
+  const absl::Status status = microbatches_.ForEach({10, 20, 30}, [](size_t i) -> absl::Status {
+    if (i == 1) throw std::bad_alloc();
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no memory for the microbatch of 20,"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, MicrobatchesTest, testing::Values(1, 2, 3));

@@ -236,8 +236,8 @@ class TrainerLoopFixture : public testing::Test {
       std::vector<int64_t> ordinals;
       for (const TrainGroup& group : batch->groups) ordinals.push_back(group.ordinal);
       WeightPublisher former({}, 8, {});
-      const std::string hash =
-          former.Stage({0, step}, epoch->epoch, arenas[i]).manifest.content_hash;
+      ASSERT_TRUE(former.Stage({0, step}, epoch->epoch, arenas[i]).ok());
+      const std::string& hash = former.staged().manifest.content_hash;
       ASSERT_TRUE(memory()->CommitStep(epoch->epoch, step, ordinals, hash).ok());
     }
   }

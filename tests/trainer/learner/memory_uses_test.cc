@@ -1,0 +1,108 @@
+#include "trainer/learner/memory_uses.h"
+
+#include "absl/strings/str_format.h"
+#include "tests/testing/memory_limit.h"
+#include "tests/trainer/learner/policy_learner_fixture.h"
+
+namespace freshet {
+namespace {
+
+constexpr int64_t kMebi = int64_t{1} << 20;
+// Bytes of TinyModel's embedding or head with this vocabulary.
+constexpr int64_t kVocabulary = 200'000;
+constexpr int64_t kHeadBytes = kVocabulary * 32 * 4;
+
+// A learner in a process with too little memory for one of its items.
+class MemoryUsesDeathTest : public PolicyLearnerFixture {
+ protected:
+  MemoryUsesDeathTest() {
+    options_.device = "cpu";
+    options_.model.vocab_size = kVocabulary;
+    options_.model.tie_word_embeddings = true;
+  }
+
+  absl::Status CreateWith(int64_t bytes) {
+    LimitMemory(bytes);
+    return PolicyLearner::Create(options_, clock_).status();
+  }
+  // Trains on groups of tokens below 32. The gradients and all the rest exist if `has_trained`.
+  absl::Status TrainWith(int64_t bytes, bool has_trained, int64_t groups) {
+    const auto learner = MakeLearner();
+    const std::vector<TrainGroup> batch = OnPolicyGroups(*learner, groups);
+    if (has_trained) Train(*learner, 1, OnPolicyGroups(*learner, 1));
+    LimitMemory(bytes);
+    return learner->TrainStep(2, batch).status();
+  }
+  // What the message says of an item of `bytes` bytes.
+  static std::string Shortage(const std::string& item, int64_t bytes, const std::string& change) {
+    return absl::StrFormat(
+        "RESOURCE_EXHAUSTED: training failed: no memory for the %s, planned as %.1f MiB: of .* of "
+        "host memory .* are available; %s; see freshet plan \\(.*",
+        item, static_cast<double>(bytes) / kMebi, change);
+  }
+};
+
+constexpr char kMore[] =
+    "give the trainer more memory, or divide the model by trainer.ranks and trainer.sharding";
+
+TEST_F(MemoryUsesDeathTest, Weights) {
+  const int64_t weights = UseOf("weights", options_, at::kCPU).planned_bytes;
+  FRESHET_EXPECT_IN_CHILD(ExitWith(CreateWith(kHeadBytes / 2)),
+                          Shortage("weights", weights, kMore));
+}
+
+TEST_F(MemoryUsesDeathTest, OptimizerState) {
+  const int64_t weights = UseOf("weights", options_, at::kCPU).planned_bytes;
+  FRESHET_EXPECT_IN_CHILD(ExitWith(CreateWith(kHeadBytes * 5 / 2)),
+                          Shortage("optimizer state", 2 * weights, kMore));
+}
+
+TEST_F(MemoryUsesDeathTest, Gradients) {
+  const int64_t gradients = UseOf("gradients", options_, at::kCPU).planned_bytes;
+  FRESHET_EXPECT_IN_CHILD(ExitWith(TrainWith(kHeadBytes / 2, /*has_trained=*/false, 1)),
+                          Shortage("gradients", gradients, kMore));
+}
+
+TEST_F(MemoryUsesDeathTest, Logits) {
+  FRESHET_EXPECT_IN_CHILD(
+      ExitWith(TrainWith(kHeadBytes / 4, /*has_trained=*/true, 1)),
+      Shortage("logits", kHeadBytes + 24 * kMebi, "lower trainer.max_tokens_per_microbatch"));
+}
+
+TEST_F(MemoryUsesDeathTest, Activations) {
+  options_.model.vocab_size = 32;
+  FRESHET_EXPECT_IN_CHILD(
+      ExitWith(TrainWith(4 * kMebi, /*has_trained=*/true, 200)),
+      "no memory for the activations of a microbatch of [0-9]+ tokens, planned as .* MiB: of .*; "
+      "lower trainer.max_tokens_per_microbatch, set trainer.activation_checkpointing, or lower "
+      "rollout.max_new_tokens; see freshet plan");
+}
+
+TEST_F(MemoryUsesDeathTest, CheckpointCopy) {
+  options_.available_memory = [] { return kMebi << 20; };
+  FRESHET_EXPECT_IN_CHILD(
+      {
+        const auto learner = MakeLearner();
+        LimitMemory(kHeadBytes / 2);
+        ExitWith(learner->Snapshot().status());
+      },
+      Shortage("checkpoint copy", CheckpointCopyOf(options_).planned_bytes,
+               "give the trainer more memory"));
+}
+
+TEST(MemoryUses, OfAGpuNameIt) {
+  PolicyLearnerOptions options;
+  options.model = TinyModel();
+  options.activation_checkpointing = true;
+  const at::Device gpu(at::kCUDA, 0);
+  const MemoryUse weights = UseOf("weights", options, gpu);
+  EXPECT_EQ(weights.device, gpu);
+  EXPECT_THAT(weights.change, testing::HasSubstr("GPU with more memory"));
+  EXPECT_EQ(UseOf("weights in host memory", options, gpu).device, at::Device(at::kCPU));
+  EXPECT_EQ(ReferenceOf(options, gpu).planned_bytes, weights.planned_bytes);
+  EXPECT_EQ(ActivationsOf(10, options, gpu).change,
+            "lower trainer.max_tokens_per_microbatch, or lower rollout.max_new_tokens");
+}
+
+}  // namespace
+}  // namespace freshet
