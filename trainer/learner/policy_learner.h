@@ -102,7 +102,7 @@ class PolicyLearner final : public Learner {
   absl::Status LoadModel(std::shared_ptr<const ModelFiles> files);
   // Also takes the moments and the number of updates.
   absl::Status LoadCheckpoint(const std::string& directory, int64_t optimizer_steps);
-  void InitializeRandom(uint64_t seed);
+  void InitializeRandom(uint64_t seed);  // throws LibTorch's errors
 
   // Freezes the current weights as the reference policy of the KL term.
   void FreezeReference();

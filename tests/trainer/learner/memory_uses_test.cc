@@ -3,6 +3,7 @@
 #include "absl/strings/str_format.h"
 #include "tests/testing/memory_limit.h"
 #include "tests/trainer/learner/policy_learner_fixture.h"
+#include "trainer/learner/microbatches.h"
 
 namespace freshet {
 namespace {
@@ -21,9 +22,15 @@ class MemoryUsesDeathTest : public PolicyLearnerFixture {
     options_.model.tie_word_embeddings = true;
   }
 
-  absl::Status CreateWith(int64_t bytes) {
+  absl::Status InitializeWith(int64_t bytes) {
+    const auto learner = PolicyLearner::Create(options_, clock_);
     LimitMemory(bytes);
-    return PolicyLearner::Create(options_, clock_).status();
+    try {
+      (*learner)->InitializeRandom(1);
+      return absl::OkStatus();
+    } catch (const std::exception& error) {
+      return TorchError(error);
+    }
   }
   // Trains on groups of tokens below 32. The gradients and all the rest exist if `has_trained`.
   absl::Status TrainWith(int64_t bytes, bool has_trained, int64_t groups) {
@@ -47,13 +54,13 @@ constexpr char kMore[] =
 
 TEST_F(MemoryUsesDeathTest, Weights) {
   const int64_t weights = UseOf("weights", options_, at::kCPU).planned_bytes;
-  FRESHET_EXPECT_IN_CHILD(ExitWith(CreateWith(kHeadBytes / 2)),
+  FRESHET_EXPECT_IN_CHILD(ExitWith(InitializeWith(kHeadBytes / 2)),
                           Shortage("weights", weights, kMore));
 }
 
 TEST_F(MemoryUsesDeathTest, OptimizerState) {
   const int64_t weights = UseOf("weights", options_, at::kCPU).planned_bytes;
-  FRESHET_EXPECT_IN_CHILD(ExitWith(CreateWith(kHeadBytes * 5 / 2)),
+  FRESHET_EXPECT_IN_CHILD(ExitWith(InitializeWith(kHeadBytes * 5 / 2)),
                           Shortage("optimizer state", 2 * weights, kMore));
 }
 
