@@ -9,14 +9,15 @@
 
 namespace freshet {
 
-WeightPublisher::WeightPublisher(std::vector<WeightEntry> entries, int64_t bucket_bytes,
+WeightPublisher::WeightPublisher(std::vector<WeightEntry> entries,
                                  std::vector<std::shared_ptr<WeightTransport>> transports,
-                                 std::unique_ptr<WeightStager> stager, WeightSyncObserver* observer)
+                                 std::unique_ptr<WeightStager> stager, WeightSyncObserver* observer,
+                                 std::optional<int64_t> bucket_bytes)
     : entries_(std::move(entries)),
-      bucket_bytes_(bucket_bytes),
       transports_(std::move(transports)),
       stager_(stager != nullptr ? std::move(stager) : std::make_unique<HeapStager>()),
-      observer_(observer) {}
+      observer_(observer),
+      bucket_bytes_(bucket_bytes) {}
 
 WeightPublisher::~WeightPublisher() { AwaitPublished(); }
 
@@ -33,7 +34,8 @@ const WeightSnapshot& WeightPublisher::Stage(PolicyVersion policy, int64_t epoch
   staged_.manifest.epoch = epoch;
   staged_.manifest.entries = entries_;
   absl::StatusOr<WeightBytes> bytes = stager_->Stage(
-      std::as_bytes(std::span(arena.data(), arena.size())), bucket_bytes_, staged_.manifest);
+      std::as_bytes(std::span(arena.data(), arena.size())),
+      bucket_bytes_.value_or(BucketBytes(static_cast<int64_t>(arena.size()))), staged_.manifest);
   // The trainer cannot continue without memory for one more copy of the weights.
   if (!bytes.ok()) {
     FRESHET_LOG(Error) << "event=stage_failed error=" << LogQuoted(bytes.status().ToString());
