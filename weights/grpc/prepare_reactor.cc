@@ -102,7 +102,8 @@ absl::Status PrepareReactor::OnHeader(const grpc::ByteBuffer& message) {
     reception_ = *std::move(reception);
   }
   host_.TakeOver(relay.job, shared_from_this());
-  Send(EncodeMessage(weights::v1::PrepareReply()));
+  silence_timeout_ = relay.silence_timeout;
+  SendAlive();
   if (!relay.chain.empty()) StartRelay(std::move(relay));
   CompleteWhenWhole();
   return absl::OkStatus();
@@ -115,8 +116,17 @@ absl::Status PrepareReactor::OnChunk(const grpc::ByteBuffer& message) {
     reception = reception_;
   }
   const absl::Status status = AppendChunk(message, *reception);
-  if (!status.ok()) reception->Abort(status);
+  if (!status.ok()) {
+    reception->Abort(status);
+  } else if (host_.clock_.Now() - alive_at_ >= silence_timeout_ / 3) {
+    SendAlive();
+  }
   return status;
+}
+
+void PrepareReactor::SendAlive() {
+  alive_at_ = host_.clock_.Now();
+  Send(EncodeMessage(weights::v1::PrepareReply()));
 }
 
 void PrepareReactor::CompleteWhenWhole() {
