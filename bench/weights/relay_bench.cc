@@ -2,7 +2,7 @@
 // limited rate. All run in this process: the trainer's transport, the engines' services, and for
 // each engine a proxy that limits what it receives. bench/weights.py --engines prints the table.
 //
-//   relay_bench --engines N [--bytes B] [--rate R] [--bucket B] [--rounds K]
+//   relay_bench --engines N [--bytes B] [--rate R] [--burst B] [--bucket B] [--rounds K]
 //
 // Prints one JSON object a round.
 #include <sys/resource.h>
@@ -35,7 +35,7 @@ namespace freshet {
 namespace {
 
 constexpr char kRelayJob[] = "bench";
-// A link sends this much at once, which is the burst of its token bucket.
+// The most that a link sends at once.
 constexpr int64_t kSliceBytes = 8 << 10;
 constexpr size_t kConnectBytes = 64 << 10;
 // Threads of an engine for its own calls; it takes part in one publication.
@@ -50,10 +50,10 @@ std::shared_ptr<grpc::Channel> LinkChannel(const std::string& address) {
   return channel;
 }
 
-// An engine behind a link that brings it at most `rate` bytes per second.
+// An engine behind a link, a token bucket of `rate` bytes per second and `burst` bytes.
 class LinkedEngine {
  public:
-  explicit LinkedEngine(int64_t rate)
+  LinkedEngine(int64_t rate, int64_t burst)
       : service_({.host = "", .max_streams = kStreams}, LinkChannel, SystemClock::Get(), nullptr) {
     service_.Serve(kRelayJob, {subscriber_, {}, {}});
     server_ = std::make_unique<LoopbackServer>(&service_);
@@ -62,6 +62,7 @@ class LinkedEngine {
     link_ = *std::move(link);
     Toxics limit;
     limit.bytes_per_second = rate;
+    limit.burst_bytes = burst;
     limit.slice_bytes = kSliceBytes;
     link_->Set(FaultDirection::kToServer, limit);
   }
@@ -89,6 +90,7 @@ struct RelayBench {
   int engines = 1;
   int64_t bytes = 16 << 20;
   int64_t rate = 512 << 10;
+  int64_t burst = 8 << 10;
   int64_t bucket = 0;
   int rounds = 3;
 
@@ -96,7 +98,7 @@ struct RelayBench {
     std::vector<std::unique_ptr<LinkedEngine>> linked;
     std::vector<WeightMember> members;
     for (int i = 0; i < engines; ++i) {
-      linked.push_back(std::make_unique<LinkedEngine>(rate));
+      linked.push_back(std::make_unique<LinkedEngine>(rate, burst));
       members.push_back({StrCat("engine-", 1000 + i), linked.back()->address()});
     }
     const auto transport =
@@ -129,13 +131,10 @@ struct RelayBench {
       for (const auto& engine : linked) engine->Take();
       if (round == 0) continue;
       const nlohmann::json result = {
-          {"engines", engines},
-          {"holders", holders},
-          {"bytes", bytes},
-          {"rate", rate},
-          {"bucket_bytes", staged.manifest.bucket_bytes},
-          {"seconds", seconds},
-          {"cores", (CpuSeconds() - cpu) / seconds},
+          {"engines", engines}, {"holders", holders},
+          {"bytes", bytes},     {"rate", rate},
+          {"burst", burst},     {"bucket_bytes", staged.manifest.bucket_bytes},
+          {"seconds", seconds}, {"cores", (CpuSeconds() - cpu) / seconds},
       };
       std::printf("%s\n", result.dump().c_str());
       std::fflush(stdout);
@@ -151,6 +150,7 @@ int RelayMain(int argc, char** argv) {
   app.Add("--engines", bench.engines).Range(1, 1024);
   app.Add("--bytes", bench.bytes, "of the version").Positive();
   app.Add("--rate", bench.rate, "bytes per second that an engine receives").Positive();
+  app.Add("--burst", bench.burst, "bytes that a link sends at once after a pause");
   app.Add("--bucket", bench.bucket, "bytes of a bucket; 0: as a trainer chooses");
   app.Add("--rounds", bench.rounds).Positive();
   app.OnRun([&] { return bench.Run(); });
