@@ -11,18 +11,18 @@
 #include "weights/grpc/chunk_codec.h"
 #include "weights/grpc/manifest_codec.h"
 #include "weights/grpc/weight_service.h"
+#include "weights/relay_plan.h"
 
 namespace freshet {
 namespace {
 
-constexpr int kMaxChain = 1024;
 constexpr size_t kMaxAddressBytes = 512;
 // Results of a whole chain plus some keep-alive replies.
-constexpr size_t kMaxReplies = kMaxChain + 16;
+constexpr size_t kMaxReplies = kMaxRelayed + 16;
 
 absl::StatusOr<std::vector<WeightMember>> ReadChain(const weights::v1::PrepareHeader& header) {
-  if (header.chain_size() > kMaxChain) {
-    return InvalidArgument("chain: ", header.chain_size(), " members, at most ", kMaxChain);
+  if (header.chain_size() > kMaxRelayed) {
+    return InvalidArgument("chain: ", header.chain_size(), " members, at most ", kMaxRelayed);
   }
   std::vector<WeightMember> chain;
   for (const weights::v1::Member& member : header.chain()) {
