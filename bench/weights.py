@@ -2,15 +2,21 @@
 """Measures publications of weights to two engines that generate meanwhile, beside peers in the same run.
 
     weights.py [--peers] [--rounds 5] [--model M] [--bin build/bench]
+    weights.py --engines [--rounds 5] [--bin build/bench]
 
 Model M has 415 M parameters (830 MB in bf16), T 33.6 M. Every round publishes by each route and, under the same load, by
 each peer, in alternating order. Then an engine dies in the middle of a publication, and engines come and go 20 times in a
 minute. Writes build/bench/weights.json, and the table as weights.md beside it. Exits 1 if a goal is missed.
+
+With --engines instead: the time of the relay for 1 to 128 engines whose links have a limited rate, beside that of a
+pipeline that passes buckets on. Writes build/bench/relay.json and relay.md.
 """
 import argparse
 import contextlib
+import json
 import pathlib
 import statistics
+import subprocess
 import sys
 import time
 
@@ -24,6 +30,9 @@ PEERS = {"Gloo (PyTorch)": "broadcast", "safetensors in /dev/shm": "safetensors"
 BYTES = {"M": 829_997_056, "T": 67_141_632}  # of the peers' tensor
 ENGINES, BATCH = 2, 16
 CHANGES, STORM_S = 20, 60
+CHAINS = [1, 2, 8, 32, 128]
+RELAY_BYTES, RELAY_RATE = 16 << 20, 512 << 10
+FLAT = 1.3  # a chain may take this much longer than one engine
 
 
 def row(name, ours, peer, peer_name, unit, ratio, goal=None):
@@ -76,14 +85,44 @@ class Table:
                              storm["tokens_per_second"] / storm["tokens_per_second_before"]))
 
 
+def relay_chains(binaries, rounds):
+    """Times of chains of several lengths. Their links are the bottleneck, not the processor."""
+    rows, results = [], {}
+    for engines in CHAINS:
+        command = [binaries / "relay_bench", "--engines", engines, "--bytes", RELAY_BYTES, "--rate", RELAY_RATE, "--rounds",
+                   rounds]
+        output = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, check=True, text=True).stdout
+        results[engines] = [json.loads(line) for line in output.splitlines()]
+        for result in results[engines]:
+            print(f"{time.strftime('%H:%M:%S')} {result}", file=sys.stderr)
+            if result["holders"] != engines:
+                sys.exit(f"only {result['holders']} of {engines} engines have the version")
+    seconds = {n: statistics.median(result["seconds"] for result in results[n]) for n in CHAINS}
+    for engines in CHAINS:
+        first = results[engines][0]
+        # Each link brings the version at its rate; each engine but the first waits for a bucket, less a burst, more.
+        pipeline = (first["bytes"] + (engines - 1) * (first["bucket_bytes"] - first["burst"])) / first["rate"]
+        cores = max(result["cores"] for result in results[engines])
+        rows.append(row(f"{engines} engines", seconds[engines], seconds[1], "one engine", "s",
+                        FLAT * seconds[1] / seconds[engines], 1)
+                    | {"note": f"{seconds[engines] / seconds[1]:.2f} of one; calculated {pipeline:.2f} s; {cores:.2f} cores"})
+    path = binaries / "relay.json"
+    missed = figures.report(rows, path, results)
+    path.with_suffix(".md").write_text(figures.markdown(rows))
+    return 1 if missed else 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", action="store_true", help="also run PyTorch, installed on first use (5 GB)")
+    parser.add_argument("--engines", action="store_true", help="only the relay's time for 1 to 128 engines")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--model", choices=("M", "T"), default="M")
     parser.add_argument("--bin", default="build/bench")
     options = parser.parse_args()
     binaries = pathlib.Path(options.bin).resolve()
+    if options.engines:
+        return relay_chains(binaries, options.rounds)
     with contextlib.ExitStack() as stack:
         def start(name, *command):
             peer = peer_processes.Peer(name, command, binaries / f"peer-{name}.log")

@@ -310,8 +310,8 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
 absl::Status LocalRun::MakeTrainer(Roles& roles) {
   std::vector<std::shared_ptr<WeightTransport>> transports = {
       std::make_shared<InProcessTransport>(std::vector{roles.subscriber})};
-  roles.publisher = std::make_unique<WeightPublisher>(roles.learner->WeightEntries(),
-                                                      kWeightBucketBytes, std::move(transports));
+  roles.publisher =
+      std::make_unique<WeightPublisher>(roles.learner->WeightEntries(), std::move(transports));
   TrainerLoopOptions options =
       MakeLoopOptions(setup_.spec, setup_.store.job, setup_.loss.NeedsReference());
   options.loaded = options_.resume.origin.policy;

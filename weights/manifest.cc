@@ -1,6 +1,7 @@
 #include "weights/manifest.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <string_view>
 #include <thread>
@@ -101,6 +102,15 @@ absl::Status CheckEntry(const WeightEntry& entry, int64_t total_bytes) {
 }
 
 }  // namespace
+
+int64_t BucketBytes(int64_t total_bytes) {
+  // Smaller ones cost more in calls than they save; larger ones would save hashes only.
+  constexpr uint64_t kSmallest = 16 << 10;
+  constexpr uint64_t kLargest = 4 << 20;
+  constexpr int64_t kBuckets = 1024;
+  const auto part = static_cast<uint64_t>(std::max<int64_t>(total_bytes, 0) / kBuckets);
+  return static_cast<int64_t>(std::clamp(std::bit_floor(part), kSmallest, kLargest));
+}
 
 void HashBuckets(std::span<const std::byte> bytes, int64_t bucket_bytes, WeightManifest& manifest,
                  std::byte* copy) {

@@ -51,6 +51,12 @@ struct WeightLimits {
   int64_t max_buckets = 131'072;  // 8 bytes each; keeps a manifest below 4 MiB
 };
 
+// Bytes per bucket of a version, at most 1/1024 of it from 16 MiB on. A relaying engine passes a
+// bucket on once it has all of it, so the last of 128 engines has the version at most 1/8 of the
+// transfer time after the first. Depends on the size alone: a step that is redone must give the
+// same content hash whatever the members are.
+int64_t BucketBytes(int64_t total_bytes);
+
 // Fills total_bytes, bucket_hashes and content_hash for `bytes`. Requires bucket_bytes > 0. Unless
 // `copy` is null, copies the bytes there and hashes the copy while it is in the CPU's cache. Uses
 // up to 8 threads.

@@ -10,6 +10,7 @@ struct WeightMember {
   std::string worker;
   std::string address;    // host:port of its WeightService
   std::string work = {};  // its assignment; a new one starts without weights
+  std::string site = {};  // workers with a fast network between them; "": those that name none
   bool operator==(const WeightMember&) const = default;
 };
 

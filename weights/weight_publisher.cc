@@ -9,14 +9,15 @@
 
 namespace freshet {
 
-WeightPublisher::WeightPublisher(std::vector<WeightEntry> entries, int64_t bucket_bytes,
+WeightPublisher::WeightPublisher(std::vector<WeightEntry> entries,
                                  std::vector<std::shared_ptr<WeightTransport>> transports,
-                                 std::unique_ptr<WeightStager> stager, WeightSyncObserver* observer)
+                                 std::unique_ptr<WeightStager> stager, WeightSyncObserver* observer,
+                                 std::optional<int64_t> bucket_bytes)
     : entries_(std::move(entries)),
-      bucket_bytes_(bucket_bytes),
       transports_(std::move(transports)),
       stager_(stager != nullptr ? std::move(stager) : std::make_unique<HeapStager>()),
-      observer_(observer) {}
+      observer_(observer),
+      bucket_bytes_(bucket_bytes) {}
 
 WeightPublisher::~WeightPublisher() { AwaitPublished(); }
 
@@ -32,7 +33,8 @@ absl::Status WeightPublisher::Stage(PolicyVersion policy, int64_t epoch, std::st
   staged_.manifest.epoch = epoch;
   staged_.manifest.entries = entries_;
   absl::StatusOr<WeightBytes> bytes = stager_->Stage(
-      std::as_bytes(std::span(arena.data(), arena.size())), bucket_bytes_, staged_.manifest);
+      std::as_bytes(std::span(arena.data(), arena.size())),
+      bucket_bytes_.value_or(BucketBytes(static_cast<int64_t>(arena.size()))), staged_.manifest);
   if (absl::IsResourceExhausted(bytes.status())) {
     return ResourceExhausted("version ", policy.version,
                              " cannot be published: ", Message(bytes.status()),

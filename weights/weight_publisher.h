@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -17,8 +18,6 @@
 
 namespace freshet {
 
-constexpr int64_t kWeightBucketBytes = 4 << 20;  // of a trainer
-
 // The trainer's end of the weight plane. For each step: Stage() after the optimizer step returns
 // the content hash for CommitStep; then Publish() with the receipt. A publication runs beside the
 // next step; there is at most one, and staging waits for it, so that the staged and the committed
@@ -26,11 +25,12 @@ constexpr int64_t kWeightBucketBytes = 4 << 20;  // of a trainer
 class WeightPublisher {
  public:
   // A null `stager` stages on the heap. `observer` receives staging times; it may be null and must
-  // outlive the publisher.
-  WeightPublisher(std::vector<WeightEntry> entries, int64_t bucket_bytes,
+  // outlive the publisher. Without `bucket_bytes`: BucketBytes of the weights.
+  WeightPublisher(std::vector<WeightEntry> entries,
                   std::vector<std::shared_ptr<WeightTransport>> transports,
                   std::unique_ptr<WeightStager> stager = nullptr,
-                  WeightSyncObserver* observer = nullptr);
+                  WeightSyncObserver* observer = nullptr,
+                  std::optional<int64_t> bucket_bytes = std::nullopt);
 
   ~WeightPublisher();
 
@@ -54,10 +54,10 @@ class WeightPublisher {
 
  private:
   const std::vector<WeightEntry> entries_;
-  const int64_t bucket_bytes_;
   const std::vector<std::shared_ptr<WeightTransport>> transports_;
   const std::unique_ptr<WeightStager> stager_;
   WeightSyncObserver* const observer_;
+  const std::optional<int64_t> bucket_bytes_;
   WeightSnapshot staged_;
   int64_t holders_ = 0;  // written by the publishing thread
   std::jthread publishing_;

@@ -103,8 +103,8 @@ class Trainer {
     std::unique_ptr<WeightStager> stager;
     if (route == "shm") stager = std::make_unique<MemoryFileStager>();
     publisher_ = std::make_unique<WeightPublisher>(
-        std::vector<WeightEntry>(), kWeightBucketBytes,
-        std::vector<std::shared_ptr<WeightTransport>>{transport_}, std::move(stager));
+        std::vector<WeightEntry>(), std::vector<std::shared_ptr<WeightTransport>>{transport_},
+        std::move(stager));
     route_ = route;
     for (int i = 0; i < 2; ++i) Send(route);  // touches its memory
     return *publisher_;

@@ -36,6 +36,9 @@ absl::Status CheckRequest(const cluster::v1::RegisterRequest& request) {
   if (!request.pool().empty() && !GoodName(request.pool())) {
     return InvalidArgument("pool: must be letters, digits, '.', '_' and '-'");
   }
+  if (!request.site().empty() && !GoodName(request.site())) {
+    return InvalidArgument("site: must be letters, digits, '.', '_' and '-'; set --site");
+  }
   if (!request.engine().empty() && !GoodName(request.engine())) {
     return InvalidArgument("engine: must be letters, digits, '.', '_' and '-'");
   }
@@ -81,6 +84,7 @@ absl::StatusOr<Registration> Membership::PlanRegister(const cluster::v1::Registe
   record.set_address(request.address());
   record.set_http_address(request.http_address());
   record.set_host(request.host());
+  record.set_site(request.site());
   record.set_version(request.version());
   *record.mutable_changed() = ToTimestamp(now);
   const auto known = members_.find(request.worker());

@@ -29,8 +29,8 @@ absl::Status ClusterRolloutWeights::Pull(const std::string& job, const PolicyVer
     return trainer.has_value() && trainer->address == address ? trainers_(address)
                                                               : engines_(address);
   };
-  return PullWeights(options, PullOrder(engines, trainer, TrainerPlace::kLast, seed_), channels,
-                     subscriber, clock_, observer_)
+  return PullWeights(options, PullOrder(engines, trainer, TrainerPlace::kLast, seed_, site_),
+                     channels, subscriber, clock_, observer_)
       .status();
 }
 

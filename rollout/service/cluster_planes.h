@@ -18,17 +18,18 @@ namespace freshet {
 class ClusterRolloutWeights final : public RolloutWeightPlane {
  public:
   // Channels to engines and to trainers. `seed` randomizes which peers joiners pull from;
-  // `time_scale` scales the timeouts. `observer` may be null.
+  // `time_scale` scales the timeouts; peers of `site` are preferred. `observer` may be null.
   ClusterRolloutWeights(GrpcWeightService& service, ChannelSource engines, ChannelSource trainers,
                         const Clock& clock, WeightSyncObserver* observer, uint64_t seed,
-                        double time_scale = 1.0)
+                        double time_scale = 1.0, std::string site = {})
       : service_(service),
         engines_(std::move(engines)),
         trainers_(std::move(trainers)),
         clock_(clock),
         observer_(observer),
         seed_(seed),
-        time_scale_(time_scale) {}
+        time_scale_(time_scale),
+        site_(std::move(site)) {}
 
   void Serve(const std::string& job, const std::string& transport,
              std::shared_ptr<WeightSubscriber> subscriber) override;
@@ -47,6 +48,7 @@ class ClusterRolloutWeights final : public RolloutWeightPlane {
   WeightSyncObserver* const observer_;
   const uint64_t seed_;
   const double time_scale_;
+  const std::string site_;
 };
 
 // Environment workers of the cluster, or the one that the job names.

@@ -84,7 +84,7 @@ int RunRolloutProcess(int argc, char** argv, EngineFactory make_native,
   WatchQueues(service, process->queues());
   ClusterRolloutWeights weights(service, engines, process->Members(cluster::v1::ROLE_TRAINER),
                                 clock, &sync, std::hash<std::string>()(process->incarnation()),
-                                flags.time_scale);
+                                flags.time_scale, flags.site);
   RolloutContext context;
   context.open_store = process->open_store();
   engine.time_scale = flags.time_scale;

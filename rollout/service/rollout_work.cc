@@ -36,7 +36,7 @@ std::vector<WeightMember> Members(
     const google::protobuf::RepeatedPtrField<weights::v1::Member>& members) {
   std::vector<WeightMember> all;
   for (const weights::v1::Member& member : members) {
-    all.push_back({member.worker(), member.address()});
+    all.push_back({member.worker(), member.address(), member.work(), member.site()});
   }
   return all;
 }
@@ -220,7 +220,8 @@ void RolloutWork::PullWhenDue(PullTimer& timer, const std::stop_token& stop) {
   }
   std::optional<WeightMember> trainer;
   if (members.has_trainer()) {
-    trainer = WeightMember{members.trainer().worker(), members.trainer().address()};
+    trainer = WeightMember{members.trainer().worker(), members.trainer().address(),
+                           members.trainer().work(), members.trainer().site()};
   }
   const absl::Status pulled =
       context_.weights->Pull(job_, decision.at_least, Members(members.rollouts()), trainer,

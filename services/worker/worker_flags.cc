@@ -86,6 +86,9 @@ void AddWorkerFlags(const Command& app, WorkerFlags& flags) {
       .ShowDefault();
   app.Add("--name", flags.name, "name in the cluster; default: ROLE-HOST-PID");
   app.Add("--pool", flags.pool, "pool of rollout engines; default: \"default\"");
+  app.Add("--site", flags.site,
+          "location of the worker; weights enter each site once; default: that of all workers "
+          "without one");
   AddTimeScaleFlag(app, flags.time_scale);
 }
 
@@ -110,6 +113,7 @@ absl::StatusOr<WorkerAgentOptions> MakeAgentOptions(const WorkerFlags& flags,
   options.identity.set_pool(flags.pool);
   options.identity.set_engine(flags.engine);
   options.identity.set_host(HostId());
+  options.identity.set_site(flags.site);
   options.identity.set_version(program_version);
   options.identity.set_incarnation(RandomId());
   return options;

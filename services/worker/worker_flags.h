@@ -41,10 +41,12 @@ struct WorkerFlags {
   std::string controllers = "127.0.0.1:7070";
   std::string name;  // "": ROLE-HOST-PID
   std::string pool;
+  std::string site;
   std::string engine;  // of a rollout; "": native
   double time_scale = 1.0;
 };
-// Adds the flags of endpoint and datastore, and --controller, --name, --pool and --time-scale.
+// Adds the flags of endpoint and datastore, and --controller, --name, --pool, --site and
+// --time-scale.
 void AddWorkerFlags(const Command& app, WorkerFlags& flags);
 
 // Options of the worker's outgoing channels.

@@ -110,10 +110,13 @@ void FaultLink::Queue(Flow& flow, std::string bytes, absl::Time now) {
     const auto piece_size = static_cast<int64_t>(piece.bytes.size());
     piece.due = now + flow.toxics.latency;
     if (flow.toxics.bytes_per_second > 0) {
-      flow.line_free =
-          std::max(flow.line_free, now) + absl::Seconds(1) * static_cast<double>(piece_size) /
-                                              static_cast<double>(flow.toxics.bytes_per_second);
-      piece.due = flow.line_free + flow.toxics.latency;
+      const auto line_time = [&flow](int64_t count) {
+        return absl::Seconds(1) * static_cast<double>(count) /
+               static_cast<double>(flow.toxics.bytes_per_second);
+      };
+      flow.line_free = std::max(flow.line_free, now - line_time(flow.toxics.burst_bytes)) +
+                       line_time(piece_size);
+      piece.due = std::max(flow.line_free, now) + flow.toxics.latency;
     }
     flow.queued += piece_size;
     flow.pieces.push_back(std::move(piece));

@@ -18,6 +18,7 @@ enum class FaultDirection { kToServer = 0, kToClient = 1 };
 struct Toxics {
   absl::Duration latency;        // added to each chunk
   int64_t bytes_per_second = 0;  // 0: no limit
+  int64_t burst_bytes = 0;       // of the limit's token bucket, which is full at first
   int64_t slice_bytes = 0;       // max. bytes per write; 0: as read
   int64_t limit_bytes = -1;      // bytes forwarded after Set() until the connection ends; -1: never
   bool reset = false;            // end by RST instead of FIN on limit_bytes

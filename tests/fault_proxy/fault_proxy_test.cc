@@ -171,6 +171,19 @@ TEST_F(FaultProxyTest, LatencyAndBandwidthDelayTheBytes) {
   EXPECT_GE(SystemClock::Get().Now() - start, absl::Milliseconds(70));
 }
 
+TEST_F(FaultProxyTest, ABurstIsForwardedAtOnce) {
+  Toxics toxics;
+  toxics.bytes_per_second = 1;
+  toxics.burst_bytes = 50;
+  toxics.slice_bytes = 7;
+  proxy_->Set(FaultDirection::kToClient, toxics);
+  Peer peer(proxy_->port());
+  const std::string text(50, 'z');
+  peer.Send(text);
+  // Without a burst they would take 50 s.
+  EXPECT_EQ(peer.Receive(text.size()), text);
+}
+
 TEST_F(FaultProxyTest, ClosesTheClientOfATargetThatIsGone) {
   int gone = 0;
   {

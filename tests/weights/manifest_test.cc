@@ -14,6 +14,30 @@ namespace {
 
 constexpr absl::StatusCode kDataLoss = absl::StatusCode::kDataLoss;
 
+TEST(BucketBytes, AreAPartOfTheVersionWithinBounds) {
+  constexpr int64_t kKiB = 1 << 10;
+  constexpr int64_t kMiB = 1 << 20;
+  constexpr int64_t kGiB = 1 << 30;
+  for (const auto& [total, bucket] :
+       std::vector<std::pair<int64_t, int64_t>>{{0, 16 * kKiB},
+                                                {16 * kMiB, 16 * kKiB},
+                                                {32 * kMiB - 1, 16 * kKiB},
+                                                {32 * kMiB, 32 * kKiB},
+                                                {830'000'000, 512 * kKiB},
+                                                {4 * kGiB, 4 * kMiB},
+                                                {512 * kGiB, 4 * kMiB}}) {
+    EXPECT_EQ(BucketBytes(total), bucket) << total;
+    EXPECT_LE(total / bucket, WeightLimits().max_buckets) << total;
+  }
+}
+
+// The last engine of a chain of 128 waits for 127 buckets more than the first.
+TEST(BucketBytes, AChainOf128TakesAtMostAnEighthMore) {
+  for (int64_t total = 16 << 20; total < int64_t{1} << 40; total = total * 3 / 2 + 1) {
+    EXPECT_LE(127 * BucketBytes(total), total / 8) << total;
+  }
+}
+
 TEST(HashBuckets, CutsTheBytesAndKeepsTheShorterRest) {
   const WeightBytes bytes = PatternBytes(100, 1);
   WeightManifest manifest;

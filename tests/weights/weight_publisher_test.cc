@@ -34,8 +34,9 @@ CommitReceipt ReceiptOf(const WeightSnapshot& staged) {
 class WeightPublisherTest : public testing::Test {
  protected:
   WeightPublisher MakePublisher() {
-    return WeightPublisher({{"w", "F32", {250}, 0}}, 64,
-                           {std::make_shared<InProcessTransport>(std::vector{engine_})});
+    return WeightPublisher({{"w", "F32", {250}, 0}},
+                           {std::make_shared<InProcessTransport>(std::vector{engine_})}, nullptr,
+                           nullptr, /*bucket_bytes=*/64);
   }
   std::shared_ptr<WeightSubscriber> engine_ = std::make_shared<WeightSubscriber>();
 };
@@ -64,7 +65,7 @@ TEST_F(WeightPublisherTest, TheHashDependsOnTheBytesAlone) {
 
 TEST_F(WeightPublisherTest, PublishesTheStagedVersionToEveryTransport) {
   const auto second = std::make_shared<WeightSubscriber>();
-  WeightPublisher publisher({}, 64,
+  WeightPublisher publisher({},
                             {std::make_shared<InProcessTransport>(std::vector{engine_}),
                              std::make_shared<InProcessTransport>(std::vector{second})});
   const WeightSnapshot& staged = Staged(publisher, {0, 1}, 1, Arena(1));

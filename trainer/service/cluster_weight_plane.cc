@@ -10,12 +10,13 @@
 namespace freshet {
 
 absl::StatusOr<std::unique_ptr<TrainerWeightPlane>> ClusterWeightPlane::Create(
-    const cluster::v1::Assign& assign, const std::string& host, ChannelSource channels,
-    const Clock& clock, WeightSyncObserver* observer, GrpcWeightService& service,
-    const OpenCommunicatorBackend& open_backend, double time_scale) {
+    const cluster::v1::Assign& assign, const std::string& host, const std::string& site,
+    ChannelSource channels, const Clock& clock, WeightSyncObserver* observer,
+    GrpcWeightService& service, const OpenCommunicatorBackend& open_backend, double time_scale) {
   ClusterTransportOptions options;
   options.job = assign.job_id();
   options.host = host;
+  options.site = site;
   const job::v1::WeightSync& sync = assign.spec().weight_sync();
   FRESHET_ASSIGN_OR_RETURN(options.route, ParseClusterRoute(sync.transport()));
   if (options.route == ClusterRoute::kNccl || options.route == ClusterRoute::kGloo) {
@@ -62,7 +63,7 @@ std::unique_ptr<WeightStager> ClusterWeightPlane::MakeStager() {
 void ClusterWeightPlane::SetMembers(const cluster::v1::Members& members) {
   std::vector<WeightMember> engines;
   for (const weights::v1::Member& member : members.rollouts()) {
-    engines.push_back({member.worker(), member.address(), member.work()});
+    engines.push_back({member.worker(), member.address(), member.work(), member.site()});
   }
   transport_->SetMembers(members.revision(), std::move(engines));
 }

@@ -16,12 +16,14 @@ namespace freshet {
 // serves the newest version to pullers through `service`, which must outlive it.
 class ClusterWeightPlane final : public TrainerWeightPlane {
  public:
-  // `time_scale` scales all timeouts except the job's own. INVALID_ARGUMENT: a transport that
-  // clusters do not support. FAILED_PRECONDITION: this process lacks its backend.
+  // `host` and `site` are the trainer's. `time_scale` scales all timeouts except the job's own.
+  // INVALID_ARGUMENT: a transport that clusters do not support. FAILED_PRECONDITION: this process
+  // lacks its backend.
   static absl::StatusOr<std::unique_ptr<TrainerWeightPlane>> Create(
-      const cluster::v1::Assign& assign, const std::string& host, ChannelSource channels,
-      const Clock& clock, WeightSyncObserver* observer, GrpcWeightService& service,
-      const OpenCommunicatorBackend& open_backend, double time_scale = 1.0);
+      const cluster::v1::Assign& assign, const std::string& host, const std::string& site,
+      ChannelSource channels, const Clock& clock, WeightSyncObserver* observer,
+      GrpcWeightService& service, const OpenCommunicatorBackend& open_backend,
+      double time_scale = 1.0);
   ~ClusterWeightPlane() override;
 
   std::shared_ptr<WeightTransport> transport() override { return transport_; }

@@ -175,8 +175,8 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners,
   context.learners = &learners;
   context.roots = *roots;
   context.open_weights = [&](const cluster::v1::Assign& assign) {
-    return ClusterWeightPlane::Create(assign, host, engines, clock, &sync, weights, open_backend,
-                                      flags.time_scale);
+    return ClusterWeightPlane::Create(assign, host, flags.site, engines, clock, &sync, weights,
+                                      open_backend, flags.time_scale);
   };
   context.clock = &clock;
   context.faults = &faults;

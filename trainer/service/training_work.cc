@@ -270,8 +270,8 @@ absl::Status TrainingWork::TrainFrom(const FoundCheckpoint* checkpoint,
 
 absl::Status TrainingWork::RunLoop(const TrainerLoopOptions& options, bool save_loaded,
                                    std::stop_token stop, CheckpointTry::Stage& stage) {
-  WeightPublisher publisher(learner_.entries, kWeightBucketBytes, {weights_->transport()},
-                            weights_->MakeStager(), context_.sync);
+  WeightPublisher publisher(learner_.entries, {weights_->transport()}, weights_->MakeStager(),
+                            context_.sync);
   TrainerLoop* loop = nullptr;
   {
     MutexLock lock(mu_);

@@ -5,11 +5,13 @@
 
 #include "base/log.h"
 #include "base/str_cat.h"
+#include "base/thread_pool.h"
 #include "base/transient.h"
 #include "freshet/weights/v1/weight_service.grpc.pb.h"
 #include "weights/grpc/manifest_codec.h"
 #include "weights/grpc/member_calls.h"
 #include "weights/grpc/relay_sender.h"
+#include "weights/relay_plan.h"
 #include "weights/shm/memory_file.h"
 #include "weights/transfer_time.h"
 
@@ -23,25 +25,11 @@ constexpr absl::Duration kCallOff = absl::Seconds(1);
 // Minimum bytes per second that an engine maps and verifies; one core does tens of times that.
 constexpr size_t kSlowestVerify = size_t{128} << 20;
 
+// Threads that send along chains. With more sites than this, some wait for others.
+constexpr int kMaxParallelChains = 16;
+
 // Above this, the slowest member of a publication is logged.
 constexpr absl::Duration kSlowMember = absl::Seconds(1);
-
-// As in weight_sync.transport.
-const char* RouteName(ClusterRoute route) {
-  switch (route) {
-    case ClusterRoute::kAuto:
-      return "auto";
-    case ClusterRoute::kShm:
-      return "shm";
-    case ClusterRoute::kRelay:
-      return "grpc_relay";
-    case ClusterRoute::kNccl:
-      return "nccl";
-    case ClusterRoute::kGloo:
-      return "gloo";
-  }
-  return "";
-}
 
 // Whether the member may recover soon: it was not reachable or too slow.
 bool Unreachable(const absl::Status& status) {
@@ -49,16 +37,6 @@ bool Unreachable(const absl::Status& status) {
 }
 
 }  // namespace
-
-absl::StatusOr<ClusterRoute> ParseClusterRoute(std::string_view transport) {
-  if (transport == "auto") return ClusterRoute::kAuto;
-  if (transport == "shm") return ClusterRoute::kShm;
-  if (transport == "grpc_relay") return ClusterRoute::kRelay;
-  if (transport == "nccl") return ClusterRoute::kNccl;
-  if (transport == "gloo") return ClusterRoute::kGloo;
-  return InvalidArgument("weight_sync.transport is '", transport,
-                         "'; a cluster takes auto, shm, grpc_relay, nccl or gloo");
-}
 
 ClusterTransport::ClusterTransport(ClusterTransportOptions options, ChannelSource channels,
                                    const Clock& clock, WeightSyncObserver* observer)
@@ -260,7 +238,8 @@ ClusterTransport::Outcomes ClusterTransport::SendBroadcast(const Delivery& deliv
   std::vector<WeightMember> group;
   std::vector<WeightMember> relayed;
   for (const WeightMember& member : members) {
-    (RelayOnly(member.worker) ? relayed : group).push_back(member);
+    const bool relay = member.site != options_.site || RelayOnly(member.worker);
+    (relay ? relayed : group).push_back(member);
   }
   const auto answers =
       broadcaster_->Send(delivery.manifest, delivery.bytes, group, deadline,
@@ -295,6 +274,28 @@ ClusterTransport::Outcomes ClusterTransport::SendBroadcast(const Delivery& deliv
 ClusterTransport::Outcomes ClusterTransport::SendRelay(const Delivery& delivery,
                                                        const std::vector<WeightMember>& members,
                                                        absl::Time deadline) {
+  const LogScope scope(options_.job);
+  const RelayPlan plan = PlanRelay(members);
+  const auto chains = static_cast<int>(plan.chains.size());
+  if (chains > 1 && !delivery.background && plan.reason != relay_reason_) {
+    relay_reason_ = plan.reason;
+    FRESHET_LOG(Info) << "event=relay_plan reason=" << LogQuoted(plan.reason);
+  }
+  std::vector<Outcomes> outcomes(plan.chains.size());
+  ThreadPool threads(std::clamp(chains, 1, kMaxParallelChains));
+  threads.For(chains, [&](int64_t i, int) {
+    const auto chain = static_cast<size_t>(i);
+    outcomes[chain] = SendChain(delivery, plan.chains[chain], deadline);
+  });
+  Outcomes all;
+  for (Outcomes& some : outcomes) all.merge(some);
+  return all;
+}
+
+ClusterTransport::Outcomes ClusterTransport::SendChain(const Delivery& delivery,
+                                                       const std::vector<WeightMember>& chain,
+                                                       absl::Time deadline) {
+  const LogScope scope(options_.job);
   const absl::Time start = clock_.Now();
   Outcomes outcomes;
   RelayHooks hooks;
@@ -308,11 +309,11 @@ ClusterTransport::Outcomes ClusterTransport::SendRelay(const Delivery& delivery,
   if (observer_ != nullptr) {
     hooks.on_bytes = [this](int64_t bytes) { observer_->OnBytes(bytes); };
   }
-  RelaySender({options_.job, delivery.manifest, delivery.bytes, members, deadline,
-               options_.silence_timeout},
-              std::move(hooks), channels_, clock_, events_)
+  RelaySender(
+      {options_.job, delivery.manifest, delivery.bytes, chain, deadline, options_.silence_timeout},
+      std::move(hooks), channels_, clock_, events_)
       .Run();
-  for (const WeightMember& member : members) {
+  for (const WeightMember& member : chain) {
     outcomes.try_emplace(
         member.worker,
         Outcome{absl::DeadlineExceededError("not reached before the publication deadline"),

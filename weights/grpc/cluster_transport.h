@@ -7,7 +7,6 @@
 #include <optional>
 #include <stop_token>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -18,6 +17,7 @@
 #include "base/mutex.h"
 #include "collective/communicator_backend.h"
 #include "weights/grpc/channel_source.h"
+#include "weights/grpc/cluster_route.h"
 #include "weights/grpc/event_count.h"
 #include "weights/grpc/weight_broadcaster.h"
 #include "weights/manifest.h"
@@ -27,23 +27,11 @@
 
 namespace freshet {
 
-// How a trainer reaches engines in other processes.
-enum class ClusterRoute {
-  kAuto,   // shared memory if the engine can open it, otherwise the relay
-  kShm,    // shared memory only
-  kRelay,  // chunk streams along a chain
-  kNccl,   // broadcasts; the relay to members that cannot take part, or are late
-  kGloo,   // as kNccl
-};
-
-// Parses weight_sync.transport: "auto", "shm", "grpc_relay", "nccl" or "gloo". INVALID_ARGUMENT:
-// any other value.
-absl::StatusOr<ClusterRoute> ParseClusterRoute(std::string_view transport);
-
 struct ClusterTransportOptions {
   std::string job;
   ClusterRoute route = ClusterRoute::kAuto;
   std::string host;                                        // runtime::HostId()
+  std::string site = {};                                   // of the trainer
   std::shared_ptr<CommunicatorBackend> backend = nullptr;  // for kNccl and kGloo
   int64_t piece_bytes = int64_t{64} << 20;                 // of a broadcast; at least a bucket
   // Maximum time to transfer one version; slower members are skipped. Absent: TransferTime of its
@@ -59,12 +47,13 @@ struct ClusterTransportOptions {
 };
 
 // Carries versions from the trainer to the engines of a cluster, whose membership may change at any
-// time. Prepare sends to all members in parallel: over shared memory if possible, otherwise along a
-// chain, or by one broadcast. It takes at most the timeout, and does not wait for members that
-// leave meanwhile. Later publications do not wait for a member that was unreachable; it is served
-// in the background until it holds the committed version, like a member that joins between
-// publications. A member that refuses a version is offered it again at long intervals. Prepare and
-// Activate are called alternately by one thread. All else is thread-safe.
+// time. Prepare sends to all members in parallel: over shared memory if possible, otherwise along
+// one chain per site, or by one broadcast in the trainer's site. It takes at most the timeout, and
+// does not wait for members that leave meanwhile. Later publications do not wait for a member that
+// was unreachable; it is served in the background until it holds the committed version, like a
+// member that joins between publications. A member that refuses a version is offered it again at
+// long intervals. Prepare and Activate are called alternately by one thread. All else is
+// thread-safe.
 class ClusterTransport final : public WeightTransport {
  public:
   // `observer` may be null.
@@ -112,9 +101,13 @@ class ClusterTransport final : public WeightTransport {
   Outcomes Deliver(const Delivery& delivery) ABSL_LOCKS_EXCLUDED(mu_);
   Outcomes SendShared(const Delivery& delivery, const WeightArena& file,
                       const std::vector<WeightMember>& members);
+  // Sends along the chains of PlanRelay in parallel.
   Outcomes SendRelay(const Delivery& delivery, const std::vector<WeightMember>& members,
                      absl::Time deadline);
-  // Broadcasts to `members`, and relays to those that had to be left out of it.
+  // Sends along one chain.
+  Outcomes SendChain(const Delivery& delivery, const std::vector<WeightMember>& chain,
+                     absl::Time deadline);
+  // Broadcasts to `members`, and relays to those that had to be left out of it or are elsewhere.
   Outcomes SendBroadcast(const Delivery& delivery, const std::vector<WeightMember>& members,
                          absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   Outcomes SendActivate(const Delivery& delivery, const CommitReceipt& receipt);
@@ -149,6 +142,7 @@ class ClusterTransport final : public WeightTransport {
   std::optional<CommittedWeights> committed_ ABSL_GUARDED_BY(mu_);
   Delivery prepared_;  // publisher thread only: the version to activate and the members that hold
                        // it
+  std::string relay_reason_;                        // of publications; one thread at a time
   std::unique_ptr<WeightBroadcaster> broadcaster_;  // publisher thread only; may be null
   std::jthread catch_up_;
 };

@@ -11,18 +11,18 @@
 #include "weights/grpc/chunk_codec.h"
 #include "weights/grpc/manifest_codec.h"
 #include "weights/grpc/weight_service.h"
+#include "weights/relay_plan.h"
 
 namespace freshet {
 namespace {
 
-constexpr int kMaxChain = 1024;
 constexpr size_t kMaxAddressBytes = 512;
 // Results of a whole chain plus some keep-alive replies.
-constexpr size_t kMaxReplies = kMaxChain + 16;
+constexpr size_t kMaxReplies = kMaxRelayed + 16;
 
 absl::StatusOr<std::vector<WeightMember>> ReadChain(const weights::v1::PrepareHeader& header) {
-  if (header.chain_size() > kMaxChain) {
-    return InvalidArgument("chain: ", header.chain_size(), " members, at most ", kMaxChain);
+  if (header.chain_size() > kMaxRelayed) {
+    return InvalidArgument("chain: ", header.chain_size(), " members, at most ", kMaxRelayed);
   }
   std::vector<WeightMember> chain;
   for (const weights::v1::Member& member : header.chain()) {
@@ -102,7 +102,8 @@ absl::Status PrepareReactor::OnHeader(const grpc::ByteBuffer& message) {
     reception_ = *std::move(reception);
   }
   host_.TakeOver(relay.job, shared_from_this());
-  Send(EncodeMessage(weights::v1::PrepareReply()));
+  silence_timeout_ = relay.silence_timeout;
+  SendAlive();
   if (!relay.chain.empty()) StartRelay(std::move(relay));
   CompleteWhenWhole();
   return absl::OkStatus();
@@ -115,8 +116,17 @@ absl::Status PrepareReactor::OnChunk(const grpc::ByteBuffer& message) {
     reception = reception_;
   }
   const absl::Status status = AppendChunk(message, *reception);
-  if (!status.ok()) reception->Abort(status);
+  if (!status.ok()) {
+    reception->Abort(status);
+  } else if (host_.clock_.Now() - alive_at_ >= silence_timeout_ / 3) {
+    SendAlive();
+  }
   return status;
+}
+
+void PrepareReactor::SendAlive() {
+  alive_at_ = host_.clock_.Now();
+  Send(EncodeMessage(weights::v1::PrepareReply()));
 }
 
 void PrepareReactor::CompleteWhenWhole() {

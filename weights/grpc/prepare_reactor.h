@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "base/mutex.h"
 #include "services/runtime/bidi_reactor.h"
 #include "weights/grpc/event_count.h"
@@ -41,6 +42,8 @@ class PrepareReactor final : public runtime::BidiReactor<grpc::ByteBuffer, grpc:
   // Reads the header. OK also if the version is refused or held: that is reported as a result.
   absl::Status OnHeader(const grpc::ByteBuffer& message);
   absl::Status OnChunk(const grpc::ByteBuffer& message);
+  // Tells the caller, who may have sent everything already, that bytes arrive.
+  void SendAlive();
   // Starts relaying to `job.chain`.
   void StartRelay(RelayJob job);
   void RunRelay(const RelayJob& job);
@@ -56,6 +59,8 @@ class PrepareReactor final : public runtime::BidiReactor<grpc::ByteBuffer, grpc:
   const absl::Status refused_;
   const std::shared_ptr<EventCount> events_ = std::make_shared<EventCount>();
   std::shared_ptr<WeightSubscriber> subscriber_;
+  absl::Duration silence_timeout_;  // like alive_at_, used by the On... methods only
+  absl::Time alive_at_;
   Mutex mu_;
   std::shared_ptr<WeightReception> reception_ ABSL_GUARDED_BY(mu_);
   bool own_known_ ABSL_GUARDED_BY(mu_) = false;

@@ -12,6 +12,10 @@
 namespace freshet {
 namespace {
 
+// The receiver sees the bytes of a chunk when it has all of it, so larger ones than a bucket would
+// delay relaying. Smaller ones than this cost more in calls.
+constexpr int64_t kMinChunkBytes = 16 << 10;
+
 grpc::ByteBuffer EncodeHeader(const RelayJob& job, const std::vector<WeightMember>& chain) {
   weights::v1::PrepareRequest request;
   weights::v1::PrepareHeader& header = *request.mutable_header();
@@ -113,7 +117,8 @@ absl::StatusOr<bool> RelaySender::Feed(Attempt& attempt, bool writable) {
     attempt.link->CloseWrites();
     return false;
   }
-  const int64_t size = std::min(kMaxChunkBytes, available - attempt.sent);
+  const int64_t chunk = std::clamp(job_.manifest.bucket_bytes, kMinChunkBytes, kMaxChunkBytes);
+  const int64_t size = std::min(chunk, available - attempt.sent);
   if (size <= 0) return true;
   attempt.link->Write(EncodeChunk(job_.bytes, attempt.sent, size));
   attempt.sent += size;

@@ -171,7 +171,7 @@ absl::Status PullFrom(const WeightMember& source, const PullOptions& options,
 
 std::vector<WeightMember> PullOrder(std::vector<WeightMember> engines,
                                     const std::optional<WeightMember>& trainer, TrainerPlace place,
-                                    uint64_t seed) {
+                                    uint64_t seed, std::string_view site) {
   if (!engines.empty()) {
     const auto first = static_cast<ptrdiff_t>(RandomBits(seed, 0) % engines.size());
     std::rotate(engines.begin(), engines.begin() + first, engines.end());
@@ -179,6 +179,8 @@ std::vector<WeightMember> PullOrder(std::vector<WeightMember> engines,
   if (trainer.has_value()) {
     engines.insert(place == TrainerPlace::kFirst ? engines.begin() : engines.end(), *trainer);
   }
+  std::stable_partition(engines.begin(), engines.end(),
+                        [site](const WeightMember& member) { return member.site == site; });
   return engines;
 }
 

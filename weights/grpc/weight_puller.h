@@ -6,6 +6,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -31,10 +32,11 @@ struct PullOptions {
 enum class TrainerPlace { kFirst, kLast };
 
 // The order in which a late joiner asks: the engines, starting at a position drawn from `seed` so
-// that joiners spread out, and the trainer (optional) at `place`.
+// that joiners spread out, and the trainer (optional) at `place`; of these, those of `site` before
+// all others.
 std::vector<WeightMember> PullOrder(std::vector<WeightMember> engines,
                                     const std::optional<WeightMember>& trainer, TrainerPlace place,
-                                    uint64_t seed);
+                                    uint64_t seed, std::string_view site = {});
 
 // Fetches the newest committed version for an engine that joined late, from the first of `sources`
 // that has it. Verifies each bucket, then prepares and activates the version in `subscriber`.

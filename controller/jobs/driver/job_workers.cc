@@ -33,6 +33,7 @@ weights::v1::Member ToMember(const Member& member, const Assignment& assignment)
   proto.set_work(assignment.id());
   proto.set_worker(member.record.name());
   proto.set_address(member.record.address());
+  proto.set_site(member.record.site());
   return proto;
 }
 

@@ -193,6 +193,19 @@ TEST_F(MembershipTest, HostileRegistrationsAreRefused) {
   auto request = Request("a", "one");
   request.set_role(cluster::v1::ROLE_CONTROLLER);
   EXPECT_EQ(code(request), absl::StatusCode::kInvalidArgument);
+  for (const std::string& site : {std::string("eu west"), std::string(129, 'a')}) {
+    request = Request("a", "one");
+    request.set_site(site);
+    EXPECT_EQ(code(request), absl::StatusCode::kInvalidArgument) << site;
+  }
+}
+
+TEST_F(MembershipTest, TheSiteOfAWorkerIsKept) {
+  cluster::v1::RegisterRequest request = Request("a", "one");
+  request.set_site("eu-west.1");
+  const auto plan = members_.PlanRegister(request, now_);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->record.site(), "eu-west.1");
 }
 
 TEST_F(MembershipTest, ThereIsRoomForSoManyWorkersOnly) {

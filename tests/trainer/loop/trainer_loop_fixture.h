@@ -235,7 +235,7 @@ class TrainerLoopFixture : public testing::Test {
       ASSERT_TRUE(batch.ok() && batch->ready) << batch.status();
       std::vector<int64_t> ordinals;
       for (const TrainGroup& group : batch->groups) ordinals.push_back(group.ordinal);
-      WeightPublisher former({}, 8, {});
+      WeightPublisher former({}, {});
       ASSERT_TRUE(former.Stage({0, step}, epoch->epoch, arenas[i]).ok());
       const std::string& hash = former.staged().manifest.content_hash;
       ASSERT_TRUE(memory()->CommitStep(epoch->epoch, step, ordinals, hash).ok());
@@ -294,7 +294,7 @@ class TrainerLoopFixture : public testing::Test {
   std::vector<PolicyVersion> published_;
   const std::shared_ptr<JournalTransport> transport_ =
       std::make_shared<JournalTransport>(journal_, published_);
-  WeightPublisher publisher_{{}, 8, {transport_}};
+  WeightPublisher publisher_{{}, {transport_}};
   std::stop_source stop_;
   int64_t next_ordinal_ = 0;
 

@@ -155,6 +155,26 @@ class WeightBroadcastTest : public testing::Test {
   int64_t number_ = 0;
 };
 
+TEST_F(WeightBroadcastTest, EnginesOfAnotherSiteGetVersionsByTheRelay) {
+  const auto near = GlooEngine("near");
+  const auto far = GlooEngine("far");
+  const auto backend = std::make_shared<WatchedBackend>();
+  WeightSyncCounters counters;
+  ClusterTransportOptions options = Options(backend);
+  options.site = "here";
+  ClusterTransport transport(options, TestChannel, SystemClock::Get(), &counters);
+  WeightMember near_member = near->member();
+  near_member.site = "here";
+  transport.SetMembers(1, {near_member, far->member()});
+  EXPECT_EQ(Publish(transport), 2);
+  EXPECT_EQ(Publish(transport), 2);
+  ExpectHolds(*near);
+  ExpectHolds(*far);
+  EXPECT_EQ(backend->groups, 1);
+  EXPECT_EQ(counters.totals().members["gloo"].members, 2);
+  EXPECT_EQ(counters.totals().members["grpc_relay"].members, 2);
+}
+
 TEST_F(WeightBroadcastTest, TheGroupLastsUntilItsMembersChange) {
   const auto a = GlooEngine("a");
   const auto b = GlooEngine("b");

@@ -195,5 +195,21 @@ TEST(PullOrder, AsksEveryEngineAndTheTrainerWhereItIsToldTo) {
   EXPECT_EQ(PullOrder({}, trainer, TrainerPlace::kLast, 1).size(), 1U);
 }
 
+TEST(PullOrder, AsksAllOfItsSiteFirst) {
+  const std::vector<WeightMember> engines = {
+      {"a", "1", "", "eu"}, {"b", "2", "", "us"}, {"c", "3", "", "eu"}, {"d", "4", "", ""}};
+  const WeightMember trainer = {"t", "5", "", "us"};
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    const auto eu = PullOrder(engines, trainer, TrainerPlace::kLast, seed, "eu");
+    ASSERT_EQ(eu.size(), 5U);
+    EXPECT_EQ(eu[0].site, "eu");
+    EXPECT_EQ(eu[1].site, "eu");
+    EXPECT_EQ(eu[4], trainer);
+    const auto us = PullOrder(engines, trainer, TrainerPlace::kLast, seed, "us");
+    EXPECT_EQ(us[0].worker, "b");
+    EXPECT_EQ(us[1], trainer);
+  }
+}
+
 }  // namespace
 }  // namespace freshet

@@ -124,6 +124,58 @@ TEST_F(WeightRelayTest, ChainsOfTwoToFourEnginesPassEveryVersionOn) {
   }
 }
 
+TEST_F(WeightRelayTest, AVersionEntersEachSiteOnce) {
+  StartEngines(6);
+  for (const int i : {1, 3, 5}) members_[static_cast<size_t>(i)].site = "far";
+  for (int64_t v = 1; v <= 3; ++v) {
+    ASSERT_EQ(Publish(v), 6);
+    for (int i = 0; i < 6; ++i) EXPECT_TRUE(Holds(i, v)) << "engine " << i;
+  }
+  // The trainer sends each version to engines 0 and 1. The others get it from their own site:
+  // 0 -> 2 -> 4 and 1 -> 3 -> 5.
+  EXPECT_EQ(counters_.totals().bytes, 2 * 3 * kBytes);
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(engine(i).counters().totals().bytes, i < 4 ? 3 * kBytes : 0) << i;
+  }
+  EXPECT_EQ(log_.With("event=relay_plan").size(), 1U);
+}
+
+TEST_F(WeightRelayTest, AVersionEntersASiteOnceThoughAMemberIsDead) {
+  for (const int dead : {1, 3, 5}) {
+    engines_.clear();
+    members_.clear();
+    transport_.reset();
+    counters_.OnBytes(-counters_.totals().bytes);
+    StartEngines(6);
+    for (const int i : {1, 3, 5}) members_[static_cast<size_t>(i)].site = "far";
+    engines_[static_cast<size_t>(dead)].reset();
+    EXPECT_EQ(Publish(1), 5) << dead;
+    int64_t relayed = 0;
+    for (int i = 0; i < 6; ++i) {
+      if (i == dead) continue;
+      EXPECT_TRUE(Holds(i, 1)) << "dead " << dead << ", engine " << i;
+      if (i % 2 == 1) relayed += engine(i).counters().totals().bytes;
+    }
+    // Two engines of the site are alive: one has the version from the trainer, the other from it.
+    // A connection that is refused takes no chunk.
+    EXPECT_EQ(counters_.totals().bytes, 2 * kBytes) << dead;
+    EXPECT_EQ(relayed, kBytes) << dead;
+  }
+}
+
+TEST_F(WeightRelayTest, ASiteThatHangsDoesNotDelayAnother) {
+  options_.timeout = kShortSilence;
+  StartEngines(4);
+  for (const int i : {1, 3}) {
+    members_[static_cast<size_t>(i)].site = "far";
+    Spoil(i, Error::kSwallow);
+  }
+  EXPECT_EQ(Publish(1), 2);
+  EXPECT_TRUE(Holds(0, 1));
+  EXPECT_TRUE(Holds(2, 1));
+  EXPECT_EQ(counters_.totals().failures.at("timeout"), 2);
+}
+
 TEST_F(WeightRelayTest, ADeadMemberIsSkippedWhereverItStands) {
   for (int dead = 0; dead < 3; ++dead) {
     engines_.clear();

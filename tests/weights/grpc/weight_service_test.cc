@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/contract/weight_version.h"
+#include "tests/testing/fake_clock.h"
 #include "tests/weights/grpc/weight_plane_fixture.h"
 #include "weights/grpc/manifest_codec.h"
 #include "weights/shm/memory_file.h"
@@ -203,6 +204,35 @@ TEST_F(WeightServiceTest, AHeldVersionIsAcknowledgedWithoutItsBytes) {
   ASSERT_TRUE(Activate(version_.receipt).ok());
   EXPECT_TRUE(Send({Header(version_)}).prepared);
   EXPECT_TRUE(Activate(version_.receipt).ok());
+}
+
+// The buffers of a slow link may hold bytes for longer than the sender waits in silence.
+TEST_F(WeightServiceTest, ShowsThatItIsAliveWhileBytesArrive) {
+  FakeClock clock;
+  GrpcWeightService service({.host = kHost}, TestChannel, clock, nullptr);
+  service.Serve(kJob, {std::make_shared<WeightSubscriber>(), {}, {}});
+  LoopbackServer server(&service);
+  const auto stub = weights::v1::WeightService::NewStub(TestChannel(server.address()));
+  grpc::ClientContext context;
+  SetTestDeadline(context);
+  const auto stream = stub->Prepare(&context);
+  PrepareRequest header = Header(version_);
+  header.mutable_header()->mutable_silence_timeout()->set_seconds(9);
+  ASSERT_TRUE(stream->Write(header));
+  PrepareReply reply;
+  ASSERT_TRUE(stream->Read(&reply));
+  for (int64_t offset = 0; offset < 900; offset += 100) {
+    clock.Advance(absl::Seconds(3));
+    ASSERT_TRUE(stream->Write(Chunk(version_, offset, 100)));
+    ASSERT_TRUE(stream->Read(&reply));
+    EXPECT_EQ(reply.members_size(), 0) << offset;
+  }
+  clock.Advance(absl::Seconds(2));
+  ASSERT_TRUE(stream->Write(Chunk(version_, 900, 100)));
+  ASSERT_TRUE(stream->Read(&reply));
+  ASSERT_EQ(reply.members_size(), 1);
+  EXPECT_TRUE(reply.members(0).prepared());
+  EXPECT_TRUE(stream->Finish().ok());
 }
 
 TEST_F(WeightServiceTest, ACallTakesOverFromOneThatHangs) {

@@ -331,6 +331,7 @@ class HubWorker {
     request_.set_pool(pool);
   }
 
+  void set_site(const std::string& site) { request_.set_site(site); }
   absl::Status Register(WorkerHub& hub) {
     const auto reply = hub.Register(request_);
     if (!reply.ok()) return reply.status();

@@ -207,6 +207,7 @@ TEST_F(ControllerTest, AJobWaitsForItsWorkersAndSaysSo) {
 }
 
 TEST_F(ControllerTest, EverybodyIsToldWhatTheyNeed) {
+  rollout_.set_site("eu");
   Run("a");
   const cluster::v1::Assign& assign = rollout_.assign(rollout_.Work());
   EXPECT_EQ(assign.job_id(), "a");
@@ -217,7 +218,7 @@ TEST_F(ControllerTest, EverybodyIsToldWhatTheyNeed) {
   EXPECT_TRUE(Eventually([&] {
     const cluster::v1::Members members = trainer_.assign(trainer_.Work()).members();
     return members.rollouts_size() == 1 && members.rollouts(0).address() == "r0:1" &&
-           members.trainer().worker() == "t0";
+           members.rollouts(0).site() == "eu" && members.trainer().worker() == "t0";
   }));
 }
 

@@ -1,0 +1,28 @@
+#ifndef FRESHET_WEIGHTS_RELAY_PLAN_H_
+#define FRESHET_WEIGHTS_RELAY_PLAN_H_
+
+#include <string>
+#include <vector>
+
+#include "weights/weight_member.h"
+
+namespace freshet {
+
+// Members after the first of a chain, at most.
+inline constexpr int kMaxRelayed = 1024;
+
+struct RelayPlan {
+  // The trainer sends to the first member of each chain, and each member relays to the next.
+  std::vector<std::vector<WeightMember>> chains;
+  std::string reason;  // such as "2 chains for 12 members of 2 sites"
+};
+
+// Divides members into chains of one site each, in the order given, so that a version enters a site
+// once: one member takes it from the trainer, the others from a member of their site. If the first
+// member fails, the trainer sends to the next one. Only a site with more members than a chain may
+// have gets several chains. Pure.
+RelayPlan PlanRelay(const std::vector<WeightMember>& members);
+
+}  // namespace freshet
+
+#endif  // FRESHET_WEIGHTS_RELAY_PLAN_H_
