@@ -29,6 +29,7 @@ absl::Status CheckTrainerMemory(const job::v1::JobSpec& spec, PolicyLearnerOptio
                                 bool with_other_ranks) {
   FRESHET_ASSIGN_OR_RETURN(const std::optional<Gpu> gpu, FindGpu(learner.device));
   learner.device = gpu.has_value() ? gpu->device : "cpu";
+  if (!with_other_ranks) learner.holds_whole_state = true;  // when one joins later
   MemoryPlan host = PlanLearner(learner, LargestBatch(spec, /*longest_prompt=*/1),
                                 std::max<int64_t>(spec.trainer().ranks(), 1));
   if (gpu.has_value()) {

@@ -46,9 +46,12 @@ struct PolicyLearnerOptions {
   // On a GPU: equal batches give equal bits, at a cost. On the CPU they always do.
   bool deterministic = false;
   Sharding sharding = Sharding::kNone;  // of several ranks, which are on the CPU
-  double temperature = 1.0;             // of the rollouts; 0 counts as 1
-  int64_t max_new_tokens = 1;           // constant of the sequence_sum_norm aggregate
-  bool whole_responses = false;         // see MakeTrainingRows
+  // With sharding: rank 0 has the whole state for a while, because it makes it, or because ranks
+  // may join later. For plans of memory only.
+  bool holds_whole_state = false;
+  double temperature = 1.0;      // of the rollouts; 0 counts as 1
+  int64_t max_new_tokens = 1;    // constant of the sequence_sum_norm aggregate
+  bool whole_responses = false;  // see MakeTrainingRows
   LearningRateSchedule schedule;
   // Bytes of host memory that the process can still allocate.
   std::function<int64_t()> available_memory = [] { return AvailableMemory(); };
@@ -95,8 +98,8 @@ class PolicyLearner final : public Learner {
   ~PolicyLearner() override;
 
   // Initial weights, with moments of 0; call one of the three before training. With
-  // options().sharding, files stay open instead of being loaded until they are needed: ranks divide
-  // the state without any of them having all of it.
+  // options().sharding, files are opened, and read when they are needed: ranks divide the state
+  // without any of them having all of it.
   //
   // Errors of StateFiles.
   absl::Status LoadModel(std::shared_ptr<const ModelFiles> files);
@@ -181,7 +184,7 @@ class PolicyLearner final : public Learner {
   absl::Status Receive(std::span<std::byte> bytes);
   absl::Status CopyState();
   absl::Status DivideState();
-  std::shared_ptr<LearnerState> SnapshotOfRanks() const;
+  absl::StatusOr<std::shared_ptr<const LearnerState>> SnapshotOfRanks() const;
 
   std::unique_ptr<State> state_;
 };

@@ -19,6 +19,9 @@ bool PolicyLearner::divided() const { return state_->divided(); }
 
 // Rank 0 sends every block of its state to all ranks, and each keeps its part.
 absl::Status PolicyLearner::DivideState() {
+  if (state_->background == nullptr) {
+    return FailedPrecondition("ranks that divide the state need a second group");
+  }
   const int rank = state_->ranks->rank();
   ShardLayout divided(state_->layout, state_->ranks->size());
   FRESHET_ASSIGN_OR_RETURN(const SyncFacts facts, ReceiveFacts());
@@ -101,10 +104,10 @@ absl::Status PolicyLearner::SendWeights() try {
   return TorchError(error);
 }
 
-std::shared_ptr<LearnerState> PolicyLearner::SnapshotOfRanks() const {
+absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::SnapshotOfRanks() const try {
   State& state = *state_;
   state.AwaitSnapshot();
-  State::SnapshotParts taken = state.TakeParts();
+  FRESHET_ASSIGN_OR_RETURN(State::SnapshotParts taken, state.TakeParts());
   state.snapshot_ended = std::make_shared<Notification>();
   const std::shared_ptr<GatheredBlocks> blocks(
       new GatheredBlocks(*state.background, *state.ranks, state.shards, std::move(taken.parts)),
@@ -115,14 +118,25 @@ std::shared_ptr<LearnerState> PolicyLearner::SnapshotOfRanks() const {
       });
   state.snapshot = blocks;
   return SnapshotOf({state.layout, state.parameters, state.optimizer->step()}, blocks);
+} catch (const std::exception& error) {
+  const absl::Status status = TorchError(error);
+  state_->ranks->Abort(Message(status));  // the others would wait for its reads
+  return status;
 }
 
 absl::Status PolicyLearner::SendSnapshot() try {
   State& state = *state_;
   state.AwaitSnapshot();
-  state.serving = std::thread([taken = state.TakeParts(), layout = state.shards,
+  FRESHET_ASSIGN_OR_RETURN(State::SnapshotParts parts, state.TakeParts());
+  state.serving = std::thread([taken = std::move(parts), layout = state.shards,
                                over = state.background, group = state.ranks]() mutable {
-    const absl::Status served = ServeBlocks(*over, layout, taken.parts);
+    absl::Status served;
+    try {
+      served = ServeBlocks(*over, layout, taken.parts);
+    } catch (const std::exception& error) {
+      served = TorchError(error);
+      over->Abort(Message(served));
+    }
     taken = {};
     if (!served.ok()) group->Abort(Message(served));
   });

@@ -1,5 +1,7 @@
 #include "trainer/learner/policy_learner_state.h"
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -96,29 +98,30 @@ absl::Status PolicyLearner::State::HoldPart(ShardLayout divided, int rank, Held 
 absl::Status PolicyLearner::State::LoadFiles() {
   if (files == nullptr) return absl::OkStatus();
   const at::NoGradGuard no_grad;
-  const auto from = std::exchange(files, nullptr);
-  const auto reference_from = std::exchange(reference_files, nullptr);
   const auto read = [&](StateColumn column) -> absl::StatusOr<at::Tensor> {
     at::Tensor whole = at::zeros({layout.num_elements}, at::kFloat);
-    FRESHET_RETURN_IF_ERROR(ReadColumn(*from, column, shards.blocks(), whole));
+    FRESHET_RETURN_IF_ERROR(ReadColumn(*files, column, shards.blocks(), whole));
     return whole.to(device);
   };
   const auto hold = [&]() -> absl::Status {
     Held held;
     FRESHET_ASSIGN_OR_RETURN(held.masters, read(StateColumn::kMasters));
-    if (from->has_moments()) {
-      held.optimizer.step = from->optimizer_steps();
+    if (files->has_moments()) {
+      held.optimizer.step = files->optimizer_steps();
       FRESHET_ASSIGN_OR_RETURN(held.optimizer.exp_avg, read(StateColumn::kExpAvg));
       FRESHET_ASSIGN_OR_RETURN(held.optimizer.exp_avg_sq, read(StateColumn::kExpAvgSq));
     }
     held.reference = reference;
-    if (reference_from != nullptr) {
-      FRESHET_ASSIGN_OR_RETURN(const at::Tensor host, ReadWeights(*reference_from));
+    if (reference_files != nullptr) {
+      FRESHET_ASSIGN_OR_RETURN(const at::Tensor host, ReadWeights(*reference_files));
       held.reference = host.to(device);
     }
     return HoldWhole(std::move(held));
   };
-  return WithMemoryFor([this] { return UseOf("weights", options, device); }, hold);
+  FRESHET_RETURN_IF_ERROR(
+      WithMemoryFor([this] { return UseOf("weights", options, device); }, hold));
+  files = reference_files = nullptr;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<at::Tensor> PolicyLearner::State::ReadWeights(StateFiles& from) const {
@@ -133,16 +136,25 @@ StateParts PolicyLearner::State::Columns() const {
   return {masters, moments.exp_avg, moments.exp_avg_sq};
 }
 
-PolicyLearner::State::SnapshotParts PolicyLearner::State::TakeParts() {
+absl::StatusOr<PolicyLearner::State::SnapshotParts> PolicyLearner::State::TakeParts() {
   const at::NoGradGuard no_grad;
-  SnapshotParts taken = {Columns(), nullptr};
-  const SnapshotDecision decision =
+  const SnapshotDecision own =
       DecideSnapshot(options, ranks_here * shards.StateSize(ranks->rank()) * kSnapshotBytes,
                      ranks_here * tokens_at_once);
-  if (decision.copies) {
-    for (at::Tensor& part : taken.parts) part = part.clone();
+  // Before any of them copies. A rank that lends waits before its next update, so all must.
+  const auto copies = static_cast<std::byte>(own.copies ? 1 : 0);
+  std::vector<std::byte> all(static_cast<size_t>(ranks->size()));
+  FRESHET_RETURN_IF_ERROR(ranks->AllGather(std::span(&copies, 1), all, kShareTimeout));
+  SnapshotParts taken = {Columns(), nullptr};
+  if (std::ranges::count(all, std::byte{0}) == 0) {
+    WithMemoryFor([this] { return CheckpointCopyOf(options); },
+                  [&] {
+                    for (at::Tensor& part : taken.parts) part = part.clone();
+                  });
   } else {
-    FRESHET_LOG(Info) << "event=snapshot_lent reason=" << LogQuoted(decision.reason);
+    FRESHET_LOG(Info) << "event=snapshot_lent reason="
+                      << LogQuoted(own.copies ? "another rank has no memory for a copy"
+                                              : own.reason);
     taken.loan = Lend();
   }
   return taken;
@@ -164,23 +176,24 @@ void PolicyLearner::State::AwaitLoans() {
 void PolicyLearner::State::AwaitSnapshot() {
   if (snapshot_ended != nullptr) AwaitWritten(*snapshot_ended);
   snapshot_ended = nullptr;
-  if (serving.joinable()) serving.join();
+  if (!serving.joinable()) return;
+  on_phase(RankPhase::kSaving);
+  serving.join();
 }
 
 void PolicyLearner::State::AbandonSnapshot() {
   constexpr char kReason[] = "the group of ranks ends";
-  if (snapshot_ended != nullptr) {
+  const bool is_open = snapshot_ended != nullptr && !snapshot_ended->HasBeenNotified();
+  if (is_open || serving.joinable()) background->Abort(kReason);
+  if (is_open) {
     if (const auto reading = snapshot.lock()) {
       reading->Detach(kReason);
     } else {  // it is ending
       AwaitWritten(*snapshot_ended);
     }
-    snapshot_ended = nullptr;
   }
-  if (serving.joinable()) {
-    background->Abort(kReason);
-    serving.join();
-  }
+  snapshot_ended = nullptr;
+  if (serving.joinable()) serving.join();
 }
 
 void PolicyLearner::State::ZeroGradients() {

@@ -70,16 +70,16 @@ struct PolicyLearner::State {
     AdamWState optimizer;
   };
   absl::Status HoldWhole(Held from = {});
-  // Holds what `files` have, if there are any. On errors there are none afterwards.
+  // Holds what `files` have, if there are any.
   absl::Status LoadFiles();
-  // Unless several ranks may divide it.
+  // LoadFiles, unless the state may be divided.
   absl::Status LoadUndivided() {
     return options.sharding == Sharding::kNone ? LoadFiles() : absl::OkStatus();
   }
   // Whether the options are valid. INVALID_ARGUMENT: AdamW::Create's.
   absl::Status CheckOptimizer() const;
   int Threads(bool divides) const;
-  // All weights in the type of the computation, in host memory, though `files` have the state.
+  // Reads all weights of `from` into host memory, in the type of the computation.
   absl::StatusOr<at::Tensor> ReadWeights(StateFiles& from) const;
   // For the part of `rank`: `from`, or without tensors moments of 0.
   absl::Status ResetOptimizer(int rank, AdamWState from = {});
@@ -100,7 +100,7 @@ struct PolicyLearner::State {
   const Clock& clock;
   ParameterLayout layout;
   Transformer model;
-  // The state of rank 0 before it is held, whole or divided; null: it is held.
+  // Open files that have rank 0's state, until it is loaded or divided; null afterwards.
   std::shared_ptr<StateFiles> files;
   std::shared_ptr<StateFiles> reference_files;  // likewise, of the frozen policy; may be `files`
   ShardLayout shards;                           // of one rank: the state is whole
@@ -201,16 +201,15 @@ struct PolicyLearner::State {
     const auto& ended = loans.emplace_back(std::make_shared<Notification>());
     return {ended.get(), [ended](const void*) { ended->Notify(); }};
   }
-  // This rank's parts of a divided state, as they are now: copies, or where memory is short the
-  // parts themselves, until the loan ends.
+  // This rank's parts of a divided state, as they are now: copies, or, where a rank has no memory
+  // for them, on all ranks the parts themselves, until the loan ends. A collective operation.
   struct SnapshotParts {
     StateParts parts;
     std::shared_ptr<const void> loan;
   };
-  SnapshotParts TakeParts();
+  absl::StatusOr<SnapshotParts> TakeParts();
   StateParts Columns() const;
-  // Until a snapshot of a divided state has been read (rank 0) or sent. With a warning every
-  // kLoanWarning, as below.
+  // Waits until the snapshot of a divided state has been read (rank 0) or sent.
   void AwaitSnapshot();
   void AwaitLoans();
   void AwaitWritten(Notification& ended) const;

@@ -10,14 +10,16 @@
 #include "base/str_cat.h"
 #include "trainer/learner/block_exchange.h"
 #include "trainer/learner/microbatches.h"
+#include "trainer/learner/step_plan.h"
 
 namespace freshet {
 namespace {
 
-// How long rank 0 may take between two reads: it writes the first one to a disk.
-constexpr absl::Duration kReadPatience = absl::Minutes(30);
-// How long the others may take to answer: they have nothing else to do with `over`.
-constexpr absl::Duration kAnswerPatience = absl::Minutes(2);
+// How long rank 0 may take between two reads: it writes to a disk. If it dies or hangs, `over` is
+// aborted.
+constexpr absl::Duration kReadPatience = absl::Hours(12);
+// How long the others may take to answer: chunks of training may be before theirs on a link.
+constexpr absl::Duration kAnswerPatience = kShareTimeout;
 
 // What rank 0 asks for.
 struct Request {
@@ -39,19 +41,19 @@ GatheredBlocks::~GatheredBlocks() {
   const MutexLock lock(mu_);
   if (!detached_.ok()) return;
   Request end;
-  // If this fails, the others find out by the group.
-  (void)Exchange(over_, end, kAnswerPatience);
+  const absl::Status told = Exchange(over_, end, kAnswerPatience);
+  if (!told.ok()) group_.Abort(Message(told));  // the others would wait
 }
 
 absl::StatusOr<at::Tensor> GatheredBlocks::Read(StateColumn column, size_t block) {
   const MutexLock lock(mu_);
   if (!detached_.ok()) return detached_;
   absl::StatusOr<at::Tensor> gathered = Gather(column, block);
-  if (!gathered.ok()) {
-    group_.Abort(Message(gathered.status()));
-    detached_ = gathered.status();
-  }
-  return gathered;
+  if (gathered.ok()) return gathered;
+  group_.Abort(Message(gathered.status()));
+  detached_ = StatusOf(absl::StatusCode::kUnavailable, Message(gathered.status()),
+                       "; a part of the model's state is lost");
+  return detached_;
 }
 
 absl::StatusOr<at::Tensor> GatheredBlocks::Gather(StateColumn column, size_t block) {

@@ -18,17 +18,19 @@ namespace freshet {
 // A rank's part of each column, in the order of kStateColumns.
 using StateParts = std::array<at::Tensor, kStateColumns.size()>;
 
-// Rank 0's end of a divided state: gathers blocks from the parts of all ranks as they are read. The
-// other ranks call ServeBlocks. If a read fails, the state is lost: `group` is aborted with the
+// Rank 0's side of a divided state: gathers blocks from the parts of all ranks as they are read.
+// The other ranks call ServeBlocks. If a read fails, the state is lost: `group` is aborted with the
 // reason. One thread reads; Detach is thread-safe.
 class GatheredBlocks final : public StateBlocks {
  public:
-  // `over`, which nothing else uses meanwhile, and `group` must live until Detach or the end.
+  // `over` and `group` must outlive this object, unless Detach is called. Only this object uses
+  // `over`.
   GatheredBlocks(Communicator& over, Communicator& group, ShardLayout layout, StateParts parts);
   // Tells the other ranks that no read follows.
   ~GatheredBlocks() override;
 
-  // Errors of Communicator; after Detach, its reason.
+  // UNAVAILABLE: an error of the communicators, which is that of later reads too. ABORTED: the
+  // reason of Detach.
   absl::StatusOr<at::Tensor> Read(StateColumn column, size_t block) override
       ABSL_LOCKS_EXCLUDED(mu_);
   // Ends a read in progress and fails later ones with ABORTED and `reason`. The communicators are
@@ -46,7 +48,7 @@ class GatheredBlocks final : public StateBlocks {
   absl::Status detached_ ABSL_GUARDED_BY(mu_);
 };
 
-// The end of another rank: sends its parts of the blocks that rank 0 reads, until it needs no more.
+// Another rank's side: sends its parts of the blocks that rank 0 reads, until it needs no more.
 // Errors of Communicator, after which `over` has failed.
 absl::Status ServeBlocks(Communicator& over, const ShardLayout& layout, const StateParts& parts);
 

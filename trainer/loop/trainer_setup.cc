@@ -49,6 +49,7 @@ PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const Mode
                      processors / static_cast<int>(std::max<int64_t>(spec.trainer().ranks(), 1)));
   if (spec.trainer().sharding() == "optimizer") options.sharding = Sharding::kOptimizer;
   if (spec.trainer().sharding() == "full") options.sharding = Sharding::kFull;
+  options.holds_whole_state = spec.model().path().empty() || spec.warmup().has_sft();
   options.activation_checkpointing = spec.trainer().activation_checkpointing();
   options.temperature = spec.rollout().temperature();
   options.max_new_tokens = spec.rollout().max_new_tokens();

@@ -15,8 +15,8 @@
 
 namespace freshet {
 
-// Reads what rank 0 sends on a thread. It divides chunks of collective operations, which two
-// threads of this rank may await, from commands. Thread-safe.
+// A thread reads rank 0's messages and separates commands from chunks of collective operations,
+// which two threads of this rank may await. Thread-safe.
 class CommandReader {
  public:
   // Only this object receives from `socket`, which must outlive it.

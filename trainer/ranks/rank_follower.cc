@@ -214,11 +214,11 @@ absl::Status Work(CommandReader& commands, const RankParts& parts, Reports& repo
 
 absl::Status RunRank(MessageSocket& socket, const RankParts& parts) {
   CurrentCommunicators current;
+  CommandReader commands(socket);  // ends after the reports: it shuts the socket down
   Reports reports(socket, [&current, on_orphaned = parts.on_orphaned] {
     current.Abort();
     on_orphaned();
   });
-  CommandReader commands(socket);
   bool left = false;
   absl::Status status = Work(commands, parts, reports, current, left);
   if (left) {

@@ -19,7 +19,7 @@ class RankGroup {
   virtual ~RankGroup() = default;
   // Aborted, with the reason, as soon as another rank is known to be dead or to hang.
   virtual Communicator& communicator() = 0;
-  // A second one of the same ranks, for snapshots of a divided state. Null: none.
+  // A second one of the same ranks, for snapshots. Null: none; then they cannot divide the state.
   virtual Communicator* background() { return nullptr; }
   // How many of the ranks share this machine's memory.
   virtual int here() const { return 1; }

@@ -52,7 +52,7 @@ class RelayInbox {
     changed_.NotifyAll();
     return first;
   }
-  // The end: what is there can still be taken.
+  // Closes the inbox. Chunks already received can still be taken.
   void Fail(const absl::Status& error) {
     const MutexLock lock(mu_);
     error_.Update(error);
