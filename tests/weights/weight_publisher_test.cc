@@ -65,9 +65,8 @@ TEST_F(WeightPublisherTest, TheHashDependsOnTheBytesAlone) {
 
 TEST_F(WeightPublisherTest, PublishesTheStagedVersionToEveryTransport) {
   const auto second = std::make_shared<WeightSubscriber>();
-  WeightPublisher publisher({},
-                            {std::make_shared<InProcessTransport>(std::vector{engine_}),
-                             std::make_shared<InProcessTransport>(std::vector{second})});
+  WeightPublisher publisher({}, {std::make_shared<InProcessTransport>(std::vector{engine_}),
+                                 std::make_shared<InProcessTransport>(std::vector{second})});
   const WeightSnapshot& staged = Staged(publisher, {0, 1}, 1, Arena(1));
   EXPECT_FALSE(engine_->Take().has_value());
   ASSERT_TRUE(publisher.Publish(ReceiptOf(staged)).ok());
