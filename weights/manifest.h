@@ -52,9 +52,10 @@ struct WeightLimits {
 };
 
 // Bytes per bucket of a version, at most 1/1024 of it from 16 MiB on. A relaying engine passes a
-// bucket on once it has all of it, so the last of 128 engines has the version at most 1/8 of the
-// transfer time after the first. Depends on the size alone: a step that is redone must give the
-// same content hash whatever the members are.
+// bucket on once it has all of it, so the last of 128 engines has the version about 1/8 of the
+// transfer time after the first, and the latency of 127 hops. Depends on the size alone: a step
+// that is redone must give the same content hash whatever the members are. Changing it changes
+// content hashes.
 int64_t BucketBytes(int64_t total_bytes);
 
 // Fills total_bytes, bucket_hashes and content_hash for `bytes`. Requires bucket_bytes > 0. Unless

@@ -17,9 +17,9 @@ struct RelayPlan {
   std::string reason;  // such as "2 chains for 12 members of 2 sites"
 };
 
-// Divides members into chains of one site each, in the order given, so that a version enters a site
-// once: one member takes it from the trainer, the others from a member of their site. If the first
-// member fails, the trainer sends to the next one. Only a site with more members than a chain may
+// Divides members into chains of one site each, in the order given: one member takes a version from
+// the trainer, the others from a member of their site. The trainer sends to another member if the
+// first one fails, is too slow, or cannot relay. Only a site with more members than a chain may
 // have gets several chains. Pure.
 RelayPlan PlanRelay(const std::vector<WeightMember>& members);
 

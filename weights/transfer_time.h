@@ -7,6 +7,9 @@
 
 namespace freshet {
 
+// The largest weight_sync.timeout_ms.
+inline constexpr absl::Duration kMaxTransferTime = absl::Hours(1);
+
 // Time limit for moving `bytes` between processes: 10 s for calls and waiting, and the bytes at
 // 50 MB/s, half of what a network of 1 Gbit/s carries.
 inline absl::Duration TransferTime(int64_t bytes) {

@@ -196,7 +196,7 @@ absl::Duration RolloutWork::PublicationTimeout() const {
   const job::v1::WeightSync& sync = spec_.weight_sync();
   if (sync.has_timeout_ms()) return absl::Milliseconds(sync.timeout_ms());
   const int64_t parameters = MakeParameterLayout(model_.config).num_parameters;
-  return TransferTime(parameters * static_cast<int64_t>(sizeof(float)));
+  return std::min(TransferTime(parameters * static_cast<int64_t>(sizeof(float))), kMaxTransferTime);
 }
 
 // Weights normally arrive by publication. An engine that joins while a trainer is busy between two

@@ -87,8 +87,8 @@ void AddWorkerFlags(const Command& app, WorkerFlags& flags) {
   app.Add("--name", flags.name, "name in the cluster; default: ROLE-HOST-PID");
   app.Add("--pool", flags.pool, "pool of rollout engines; default: \"default\"");
   app.Add("--site", flags.site,
-          "location of the worker; weights enter each site once; default: that of all workers "
-          "without one");
+          "network location of a rollout or trainer; weights enter each site once; workers "
+          "without --site share one");
   AddTimeScaleFlag(app, flags.time_scale);
 }
 

@@ -25,8 +25,9 @@ constexpr absl::Duration kCallOff = absl::Seconds(1);
 // Minimum bytes per second that an engine maps and verifies; one core does tens of times that.
 constexpr size_t kSlowestVerify = size_t{128} << 20;
 
-// Threads that send along chains. With more sites than this, some wait for others.
-constexpr int kMaxParallelChains = 16;
+// Threads that send along chains and mostly wait for the network. Further chains wait for a free
+// one.
+constexpr int kMaxParallelChains = 128;
 
 // Above this, the slowest member of a publication is logged.
 constexpr absl::Duration kSlowMember = absl::Seconds(1);
@@ -149,7 +150,8 @@ void ClusterTransport::Activate(const CommitReceipt& receipt) {
 }
 
 absl::Duration ClusterTransport::Timeout(const Delivery& delivery) const {
-  return options_.timeout.value_or(TransferTime(delivery.manifest.total_bytes));
+  return options_.timeout.value_or(
+      std::min(TransferTime(delivery.manifest.total_bytes), kMaxTransferTime));
 }
 
 ClusterTransport::Outcomes ClusterTransport::Deliver(const Delivery& delivery) {
@@ -236,15 +238,27 @@ ClusterTransport::Outcomes ClusterTransport::SendBroadcast(const Delivery& deliv
                                                            absl::Time deadline) {
   const absl::Time start = clock_.Now();
   std::vector<WeightMember> group;
-  std::vector<WeightMember> relayed;
+  std::vector<WeightMember> elsewhere;  // the relay serves them beside the broadcast
   for (const WeightMember& member : members) {
     const bool relay = member.site != options_.site || RelayOnly(member.worker);
-    (relay ? relayed : group).push_back(member);
+    (relay ? elsewhere : group).push_back(member);
+  }
+  if (group.empty() && !std::exchange(no_group_logged_, true)) {
+    FRESHET_LOG(Warning) << "event=no_broadcast reason="
+                         << LogQuoted(StrCat("no engine of the trainer's site '", options_.site,
+                                             "' can take part; weights go by grpc_relay. Give the "
+                                             "trainer and its engines the same --site"));
+  }
+  Outcomes outcomes;  // of `elsewhere`
+  std::jthread chains;
+  if (!elsewhere.empty()) {
+    chains = std::jthread([&] { outcomes = SendRelay(delivery, elsewhere, deadline); });
   }
   const auto answers =
       broadcaster_->Send(delivery.manifest, delivery.bytes, group, deadline,
                          [&](const std::string& worker) { return Departed(delivery, worker); });
-  Outcomes outcomes;
+  if (chains.joinable()) chains.join();
+  std::vector<WeightMember> relayed;  // that the broadcast has left out
   std::vector<WeightMember> unable;
   for (const WeightMember& member : group) {
     const auto found = answers.find(member.worker);

@@ -142,6 +142,7 @@ class ClusterTransport final : public WeightTransport {
   std::optional<CommittedWeights> committed_ ABSL_GUARDED_BY(mu_);
   Delivery prepared_;  // publisher thread only: the version to activate and the members that hold
                        // it
+  bool no_group_logged_ = false;                    // publisher thread only
   std::string relay_reason_;                        // of publications; one thread at a time
   std::unique_ptr<WeightBroadcaster> broadcaster_;  // publisher thread only; may be null
   std::jthread catch_up_;

@@ -19,6 +19,7 @@
 #include "weights/grpc/channel_source.h"
 #include "weights/manifest.h"
 #include "weights/shm/memory_file_reader.h"
+#include "weights/transfer_time.h"
 #include "weights/weight_buffer_pool.h"
 #include "weights/weight_subscriber.h"
 #include "weights/weight_sync_observer.h"
@@ -40,8 +41,9 @@ struct WeightServiceOptions {
   std::string host;  // runtime::HostId(): identifies processes that can share memory
   // Maximum concurrent Prepare calls, Pull calls, and broadcasts.
   int max_streams = 8;
-  absl::Duration max_call = absl::Minutes(30);  // longest deadline that callers may set
-  OpenCommunicatorBackend open_backend = {};    // for broadcasts; empty: none
+  // Longest deadline that callers may set: kMaxTransferTime and a margin.
+  absl::Duration max_call = kMaxTransferTime + absl::Minutes(5);
+  OpenCommunicatorBackend open_backend = {};  // for broadcasts; empty: none
 };
 
 // WeightService of one process for all its jobs: an engine receives versions into its subscriber,
