@@ -77,7 +77,7 @@ absl::Status InferenceServer::Start(const StoredWeights& weights) {
 
 absl::Status InferenceServer::Load(const StoredWeights& weights) {
   FRESHET_RETURN_IF_ERROR(
-      transfer_ == nullptr
+      transfer_ == nullptr || !transfer_->Usable()
           ? Run(protocol_.Load(weights, options_.recompute_kv))
           : transfer_->Load(weights, options_.recompute_kv, [this](std::vector<ControlStep> steps) {
               return Run(std::move(steps));

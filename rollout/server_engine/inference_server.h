@@ -35,7 +35,7 @@ class InferenceServer {
   enum class State { kDown, kStarting, kReady };
 
   // `protocol`, `calls`, `folder`, `transfer` and `clock` must outlive it. `transfer` loads weights
-  // into the running server; null: the server reads them from the folder.
+  // into the running server; null or not Usable: the server reads them from the folder.
   InferenceServer(const ServerProtocol& protocol, BufferedCalls& calls, WeightsFolder& folder,
                   WeightTransfer* transfer, const Clock& clock,
                   const InferenceServerOptions& options)

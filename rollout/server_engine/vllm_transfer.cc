@@ -7,7 +7,6 @@
 #include "model/dtype.h"
 #include "nlohmann/json.hpp"
 #include "rollout/server_engine/server_answer.h"
-#include "rollout/server_engine/server_protocol.h"
 
 namespace freshet {
 namespace {
@@ -53,6 +52,16 @@ runtime::HttpCall UpdateWeights(const std::vector<ParameterEntry>& tensors) {
       {"dtype_names", std::vector<std::string>(tensors.size(), "bfloat16")},
       {"shapes", shapes}};
   return PostCall("/update_weights", nlohmann::json{{"update_info", info}}.dump());
+}
+
+ControlStep CheckNotPaused() {
+  const auto check = [](const std::string& body) -> absl::Status {
+    FRESHET_ASSIGN_OR_RETURN(const nlohmann::json json, ParseAnswer(body, "pause state"));
+    const nlohmann::json& paused = AnswerMember(json, "is_paused");
+    if (paused == false) return absl::OkStatus();
+    return WrongAnswer("is_paused", paused, "false: a former process has left it while loading");
+  };
+  return {.call = GetCall("/is_paused"), .check = check};
 }
 
 absl::StatusOr<int> ParseWorldSize(const std::string& body) {

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "model/parameter_layout.h"
+#include "rollout/server_engine/server_protocol.h"
 #include "services/runtime/http_calls.h"
 
 // How the workers of a vLLM 0.32 server get new weights from rank 0 of an NCCL group (its transfer
@@ -35,6 +36,8 @@ runtime::HttpCall InitTransfer(const std::string& id, int workers, size_t buffer
 // The call during which the workers receive these tensors.
 runtime::HttpCall UpdateWeights(const std::vector<ParameterEntry>& tensors);
 
+// Fails if the server is paused: a former process may have left it with parts of a version.
+ControlStep CheckNotPaused();
 // What GET /get_world_size says: the number of workers, from 1 to 4,096.
 absl::StatusOr<int> ParseWorldSize(const std::string& body);
 // Checks that the answer to a call of the transfer is {"message": TEXT}.

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/clock.h"
+#include "base/backoff.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
@@ -31,21 +31,32 @@ ControlStep TransferStep(const char* route) {
 }  // namespace
 
 WeightTransfer::WeightTransfer(std::shared_ptr<CommunicatorBackend> backend,
-                               const ModelConfig& model, size_t buffer_bytes)
+                               const ModelConfig& model, const Clock& clock,
+                               const WeightTransferOptions& options)
     : backend_(std::move(backend)),
       tensors_(MakeParameterLayout(model).entries),
-      buffer_bytes_(buffer_bytes),
-      chunks_(PackTensors(tensors_, buffer_bytes)) {}
+      clock_(clock),
+      options_(options),
+      chunks_(PackTensors(tensors_, options.buffer_bytes)) {}
 
 absl::Status WeightTransfer::Load(const StoredWeights& weights, bool recompute_kv, RunSteps run) {
   const absl::Status loaded = TryLoad(weights, recompute_kv, run);
-  if (!loaded.ok()) Close();
+  if (loaded.ok()) {
+    failures_ = 0;
+    return loaded;
+  }
+  Close();
+  const absl::Duration delay = BackoffDelay(++failures_, options_.first_delay, options_.max_delay);
+  retry_at_ = clock_.Now() + delay;
+  FRESHET_LOG(Warning) << "event=weight_transfer_off for=" << absl::FormatDuration(delay)
+                       << " reason=" << LogQuoted(Message(loaded));
   return loaded;
 }
 
 absl::Status WeightTransfer::TryLoad(const StoredWeights& weights, bool recompute_kv,
                                      RunSteps run) {
   FRESHET_ASSIGN_OR_RETURN(const std::unique_ptr<ModelFiles> files, ModelFiles::Open(weights.path));
+  if (group_ == nullptr) FRESHET_RETURN_IF_ERROR(run({CheckNotPaused()}));
   // Workers join while nothing is generated, because joining blocks them.
   FRESHET_RETURN_IF_ERROR(run({PauseVllm(recompute_kv)}));
   if (group_ == nullptr) FRESHET_RETURN_IF_ERROR(MakeGroup(run));
@@ -71,13 +82,12 @@ absl::Status WeightTransfer::MakeGroup(RunSteps run) {
     FRESHET_ASSIGN_OR_RETURN(workers, ParseWorldSize(body));
     return absl::OkStatus();
   };
-  // A former process may have left a group; or an unfinished round, in which the server refuses to
-  // end the group.
+  // A former process may have left a group.
   FRESHET_RETURN_IF_ERROR(
       run({TransferStep("/shutdown_weight_transfer_engine"),
            {.call = GetCall("/get_world_size?include_dp=true"), .check = take_workers}}));
   FRESHET_ASSIGN_OR_RETURN(const std::string id, backend_->NewRendezvous());
-  FRESHET_RETURN_IF_ERROR(run({{.call = InitTransfer(id, workers, buffer_bytes_),
+  FRESHET_RETURN_IF_ERROR(run({{.call = InitTransfer(id, workers, options_.buffer_bytes),
                                 .loads_weights = true,
                                 .check = CheckTransferAnswer,
                                 .beside = [&](absl::Duration timeout, const std::stop_token& stop) {

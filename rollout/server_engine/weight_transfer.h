@@ -2,6 +2,7 @@
 #define FRESHET_ROLLOUT_SERVER_ENGINE_WEIGHT_TRANSFER_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -10,6 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "collective/communicator_backend.h"
 #include "model/model_config.h"
 #include "model/model_files.h"
@@ -19,8 +21,14 @@
 
 namespace freshet {
 
-// Bytes above which a broadcast ends. Host memory and GPU memory of rank 0 hold one broadcast.
-constexpr size_t kTransferBufferBytes = size_t{256} << 20;
+struct WeightTransferOptions {
+  // A broadcast ends with the tensor that makes it larger than this. Rank 0 holds one broadcast in
+  // host memory and one in GPU memory.
+  size_t buffer_bytes = size_t{256} << 20;
+  // How long no transfer is tried after an error, doubled with each further one in a row.
+  absl::Duration first_delay = absl::Minutes(10);
+  absl::Duration max_delay = absl::Hours(6);
+};
 
 // Broadcasts weights to the workers of a running vLLM server, which has been started with
 // --weight-transfer-config '{"backend":"nccl"}'. This process is rank 0 of the group. The group
@@ -31,13 +39,17 @@ class WeightTransfer {
   // Makes the calls of the steps in order; see ControlStep.
   using RunSteps = absl::FunctionRef<absl::Status(std::vector<ControlStep>)>;
 
-  // `backend` is that of NCCL.
+  // `backend` is that of NCCL. `clock` must outlive it.
   WeightTransfer(std::shared_ptr<CommunicatorBackend> backend, const ModelConfig& model,
-                 size_t buffer_bytes = kTransferBufferBytes);
+                 const Clock& clock, const WeightTransferOptions& options = {});
+
+  // False for a while after an error of Load. Meanwhile the server reads weights from the folder.
+  bool Usable() const { return clock_.Now() >= retry_at_; }
 
   // Replaces the server's weights by those of the directory, between a pause and a resume, and sets
   // the version when the server has confirmed all of them. Returns the errors of `run` and of
-  // Communicator. After an error the group is closed, and the server must be started anew.
+  // Communicator; INTERNAL: a former process has left the server paused. After an error the group
+  // is closed, and the server must be started anew.
   absl::Status Load(const StoredWeights& weights, bool recompute_kv, RunSteps run);
 
   // Ends the group, as when the server is replaced. The next Load makes another one.
@@ -52,9 +64,12 @@ class WeightTransfer {
 
   const std::shared_ptr<CommunicatorBackend> backend_;
   const std::vector<ParameterEntry> tensors_;
-  const size_t buffer_bytes_;
+  const Clock& clock_;
+  const WeightTransferOptions options_;
   const std::vector<PackedChunk> chunks_;
   std::unique_ptr<Communicator> group_;
+  int64_t failures_ = 0;  // in a row
+  absl::Time retry_at_ = absl::InfinitePast();
 };
 
 }  // namespace freshet

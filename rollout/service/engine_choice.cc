@@ -48,8 +48,8 @@ void AddEngineFlags(const Command& app, EngineFlags& flags) {
   app.Add("--engine-dir", flags.folder,
           "folder shared with the inference server, for weights; used by no other rollout");
   app.Add("--engine-weights", flags.weights,
-          "how new weights get into a running server: folder, which it reads, or nccl (vLLM), a "
-          "broadcast from this process's GPU to those of the server")
+          "how a running server gets new weights: folder (it reads --engine-dir) or nccl (vLLM "
+          "only: this process broadcasts them from its GPU)")
       .OneOf({"folder", "nccl"})
       .ShowDefault();
   app.AfterParsing([&flags]() -> absl::Status {
@@ -101,7 +101,7 @@ EngineFactory ChooseEngine(const EngineFlags& flags, EngineFactory make_native,
     const ServerProtocol& protocol = flags.kind == "sglang" ? SglangProtocol() : VllmProtocol();
     return std::make_unique<ServerEngine>(
         protocol, model, std::move(calls), std::move(folder), clock, std::move(options),
-        transfer == nullptr ? nullptr : std::make_unique<WeightTransfer>(transfer, model));
+        transfer == nullptr ? nullptr : std::make_unique<WeightTransfer>(transfer, model, clock));
   };
 }
 

@@ -166,6 +166,9 @@ resourceName: {{ .gpu.resourceName }}
 {{- if regexMatch "^--(host|port|api-key|served-model-name)(=|$)" $arg -}}
 {{- fail (printf "%s.server.args has %s, which is not yours to set: the rollout uses the server on loopback (server.port), without a key" $where $arg) -}}
 {{- end -}}
+{{- if and (eq $server.weights "nccl") (regexMatch "^--weight-transfer-config(=|$)" $arg) -}}
+{{- fail (printf "%s.server.args has %s, but %s.server.weights is nccl, which sets this flag: remove it" $where $arg $where) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- $ports := list (dict "name" "the gRPC port" "port" 7071) (dict "name" "the metrics port" "port" 8081) -}}

@@ -16,7 +16,7 @@ NO_LOGPROB = -9999.0
 
 class Handler(fake_server.Handler):
     routes = {
-        "/pause": "pause", "/resume": "resume", "/collective_rpc": "reload",
+        "/pause": "pause", "/is_paused": "is_paused", "/resume": "resume", "/collective_rpc": "reload",
         "/update_weight_version": "set_version", "/weight_info": "weight_info",
         "/reset_prefix_cache": "reset_prefix_cache",
         "/inference/v1/abort_requests": "abort", "/inference/v1/generate": "generate",
@@ -118,6 +118,9 @@ class Handler(fake_server.Handler):
         with self.server_state.changed:
             self.server_state.paused = True
         return self.answer(200, {"status": "paused"})
+
+    def is_paused(self, _query, _body, _fault):
+        return self.answer(200, {"is_paused": self.server_state.paused})
 
     def resume(self, _query, _body, _fault):
         state = self.server_state

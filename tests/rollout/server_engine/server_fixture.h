@@ -125,7 +125,7 @@ class ServerFixture : public testing::TestWithParam<ServerKind> {
         GetParam().protocol(), config, *std::move(calls), *std::move(folder), clock_, options_,
         transfer_ == nullptr
             ? nullptr
-            : std::make_unique<WeightTransfer>(transfer_, config, transfer_buffer_bytes_));
+            : std::make_unique<WeightTransfer>(transfer_, config, clock_, transfer_options_));
   }
   // An engine whose server has weights of version {0, 1}.
   std::unique_ptr<ServerEngine> Started() {
@@ -195,7 +195,7 @@ class ServerFixture : public testing::TestWithParam<ServerKind> {
   ScratchFolder scratch_;
   ServerEngineOptions options_;
   std::shared_ptr<CommunicatorBackend> transfer_;  // of the engine's WeightTransfer; null: none
-  size_t transfer_buffer_bytes_ = kTransferBufferBytes;
+  WeightTransferOptions transfer_options_;
   std::map<std::pair<int64_t, int32_t>, Response> responses_;
   std::map<int64_t, absl::Status> failed_;  // requests that were given up
   std::vector<absl::Status> errors_;

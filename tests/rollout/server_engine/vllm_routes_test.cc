@@ -53,7 +53,8 @@ class VllmRoutesTest : public testing::Test {
     options.server.load_timeout = absl::Minutes(2);
     engine_ = std::make_unique<ServerEngine>(
         VllmProtocol(), RealConfig(), *runtime::OpenHttpCalls(address), *std::move(shared),
-        SystemClock::Get(), options, std::make_unique<WeightTransfer>(*nccl, RealConfig()));
+        SystemClock::Get(), options,
+        std::make_unique<WeightTransfer>(*nccl, RealConfig(), SystemClock::Get()));
   }
 
   // The message of an answer of status 500.

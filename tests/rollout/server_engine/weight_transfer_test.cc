@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "collective/nccl_backend.h"
@@ -13,6 +14,7 @@
 namespace freshet {
 namespace {
 
+using testing::AnyOf;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
 using testing::Gt;
@@ -25,7 +27,9 @@ constexpr size_t kSmallBuffer = 300;  // bytes; smaller than the embedding of Se
 
 // Paths of the calls that load weights into a running server.
 std::vector<std::string> RoundPaths(bool join) {
-  std::vector<std::string> paths = {"/pause"};
+  std::vector<std::string> paths;
+  if (join) paths.push_back("/is_paused");
+  paths.push_back("/pause");
   if (join) {
     paths.insert(paths.end(), {"/shutdown_weight_transfer_engine", "/get_world_size",
                                "/init_weight_transfer_engine"});
@@ -53,15 +57,19 @@ std::string ServedBytes(int64_t version) {
   return bytes;
 }
 
-// A fake vLLM server with two workers, whose engine is rank 0 of the fake NCCL.
+// A fake vLLM server with two workers, whose engine is rank 0 of the fake NCCL. A transfer that
+// fails is tried again at once.
 class WeightTransferTest : public ServerFixture {
  protected:
+  WeightTransferTest() {
+    transfer_options_.buffer_bytes = kSmallBuffer;
+    transfer_options_.first_delay = absl::ZeroDuration();
+  }
   void SetUp() override {
     ServerFixture::SetUp();
     auto backend = OpenNcclBackend({FRESHET_FAKE_NCCL, FRESHET_FAKE_NCCL});
     ASSERT_TRUE(backend.ok()) << backend.status();
     transfer_ = *backend;
-    transfer_buffer_bytes_ = kSmallBuffer;
     workers_ = std::make_unique<TransferWorkers>(address(), FRESHET_FAKE_NCCL);
     Tell({{"workers", kWorkers}});
     engine_ = Started();
@@ -201,12 +209,62 @@ INSTANTIATE_TEST_SUITE_P(Kinds, WeightTransferDeadlineTest, testing::Values(Serv
 
 TEST_P(WeightTransferDeadlineTest, AWorkerThatHangsLosesTheServer) {
   FakeNcclFault(FakeFault::kHang, /*rank=*/1, /*operation=*/2);
-  LoadLosesTheServer(2);
+  EXPECT_THAT(LoadLosesTheServer(2),
+              AnyOf(HasSubstr("/update_weights"), HasSubstr("sending weights")));
 }
 
 TEST_P(WeightTransferDeadlineTest, AWorkerThatDoesNotJoinLosesTheServer) {
   FakeNcclFault(FakeFault::kHangToConnect, 1, 0);
-  LoadLosesTheServer(2);
+  EXPECT_THAT(LoadLosesTheServer(2), AnyOf(HasSubstr("/init_weight_transfer_engine"),
+                                           HasSubstr("the group with the server's workers")));
+}
+
+class WeightTransferDelayTest : public WeightTransferTest {
+ protected:
+  WeightTransferDelayTest() { transfer_options_.first_delay = absl::Minutes(10); }
+};
+INSTANTIATE_TEST_SUITE_P(Kinds, WeightTransferDelayTest, testing::Values(ServerKinds()[0]),
+                         ServerKindName);
+
+TEST_P(WeightTransferDelayTest, LanesTakeTurnsAfterOneLostServer) {
+  Fail("/init_weight_transfer_engine", "status500", /*times=*/1000);
+  Load(*engine_, Lane::kEvaluation, 5);
+  GenerationRequest request = Request(1);
+  request.lane = Lane::kEvaluation;
+  Submit(*engine_, std::move(request));
+  Submit(*engine_, Request(2));
+  ASSERT_TRUE(RunUntilIdle(*engine_));
+  EXPECT_THAT((responses_[{1, 0}].spans), ElementsAre(Span{{0, 5}, 0, 8}));
+  EXPECT_THAT((responses_[{2, 0}].spans), ElementsAre(Span{{0, 1}, 0, 8}));
+  EXPECT_THAT(errors_, SizeIs(1));
+  EXPECT_THAT(workers_->updates(), IsEmpty());
+}
+
+TEST_P(WeightTransferDelayTest, EachFailureDoublesTheDelayAndASuccessEndsIt) {
+  const auto fails = [this](int64_t version) {
+    Fail("/init_weight_transfer_engine", "status500");
+    LoadLosesTheServer(version);
+  };
+  // Whether a version is broadcast.
+  const auto broadcasts = [this](int64_t version) {
+    Load(*engine_, Lane::kRollout, version);
+    Generate(version);
+    return std::ranges::count(NewCalls(), "/collective_rpc") == 0;
+  };
+  fails(2);
+  clock_.Advance(absl::Minutes(10));
+  fails(3);
+  clock_.Advance(absl::Minutes(15));
+  EXPECT_FALSE(broadcasts(4));
+  clock_.Advance(absl::Minutes(5));
+  EXPECT_TRUE(broadcasts(5));
+  workers_->FailNext("update", "CUDA error: out of memory");
+  LoadLosesTheServer(6);
+  clock_.Advance(absl::Minutes(9));
+  EXPECT_FALSE(broadcasts(7));
+  clock_.Advance(absl::Minutes(1));
+  EXPECT_TRUE(broadcasts(8));
+  EXPECT_THAT(errors_, SizeIs(3));
 }
 
 TEST_P(WeightTransferTest, EveryCallMayFail) {
@@ -236,16 +294,19 @@ TEST_P(WeightTransferTest, ANewProcessTakesTheServerOver) {
   Generate(3);
 }
 
-TEST_P(WeightTransferTest, AServerThatWasLeftInARoundIsReplaced) {
+TEST_P(WeightTransferTest, AServerThatWasLeftPausedIsReplaced) {
   Load(*engine_, Lane::kRollout, 2);
   engine_ = MakeEngine("b");
   const auto calls = runtime::OpenHttpCalls(address());
   ASSERT_TRUE(calls.ok()) << calls.status();
-  const auto started = BufferedCalls(**calls).Await(PostCall("/start_weight_update"));
-  ASSERT_TRUE(started.ok()) << started.status();
+  const auto paused = BufferedCalls(**calls).Await(
+      PauseVllm(/*recompute_kv=*/false).call);  // by the former process
+  ASSERT_TRUE(paused.ok()) << paused.status();
+  NewCalls();
   Load(*engine_, Lane::kRollout, 3);
   ASSERT_TRUE(RunUntil(*engine_, [&] { return engine_->version(Lane::kRollout).version == 3; }));
   EXPECT_NE(scratch_.Read("serve"), name_);
+  EXPECT_THAT(NewCalls(), ElementsAre("/is_paused", "/update_weight_version", "/weight_info"));
   Generate(3);
 }
 
