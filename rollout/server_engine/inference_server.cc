@@ -1,25 +1,48 @@
 #include "rollout/server_engine/inference_server.h"
 
 #include <algorithm>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "rollout/server_engine/call_beside.h"
 
 namespace freshet {
 namespace {
 
 constexpr absl::Duration kTakeOverTimeout = absl::Seconds(5);
 
+// Makes the call of a step and runs its concurrent work on another thread. Returns when both have
+// ended. If one fails, the other is cancelled: the work by `stop`, the call by closing its
+// connection. Returns the first error, followed by the other one if both have failed.
+absl::Status RunWithWork(BufferedCalls& calls, ControlStep step) {
+  absl::Status worked;  // written before `done`
+  Notification done;
+  std::jthread thread([&, timeout = step.call.timeout](const std::stop_token& stop) {
+    worked = step.concurrent_work(timeout, stop);
+    done.Notify();
+  });
+  const absl::StatusOr<std::string> body = calls.Await(
+      std::move(step.call), [&] { return done.HasBeenNotified() ? worked : absl::OkStatus(); });
+  absl::Status answered = body.status();
+  if (body.ok() && step.check != nullptr) answered = step.check(*body);
+  if (!answered.ok()) thread.request_stop();
+  thread.join();
+  if (answered.ok()) return worked;
+  if (worked.ok() || absl::IsAborted(worked) || worked == answered) return answered;
+  return StatusOf(answered.code(), Message(answered), "; ", Message(worked));
+}
+
 }  // namespace
 
 absl::Status InferenceServer::Run(std::vector<ControlStep> steps) {
   for (ControlStep& step : steps) {
     step.call.timeout = step.loads_weights ? options_.load_timeout : options_.call_timeout;
-    if (step.beside != nullptr) {
-      FRESHET_RETURN_IF_ERROR(RunBeside(calls_, std::move(step)));
+    if (step.concurrent_work != nullptr) {
+      FRESHET_RETURN_IF_ERROR(RunWithWork(calls_, std::move(step)));
       continue;
     }
     FRESHET_ASSIGN_OR_RETURN(const std::string body, calls_.Await(std::move(step.call)));

@@ -63,8 +63,10 @@ struct StoredWeights {
   std::string path;
 };
 
-// What one thread does while another one waits for the answer to a call; see RunBeside.
-using BesideCall = std::function<absl::Status(absl::Duration timeout, const std::stop_token& stop)>;
+// Work that the server expects while it answers a call. Returns at its timeout, which is that of
+// the call, and with ABORTED soon after `stop`.
+using ConcurrentWork =
+    std::function<absl::Status(absl::Duration timeout, const std::stop_token& stop)>;
 
 // A call that must succeed before the next one is made.
 struct ControlStep {
@@ -72,7 +74,7 @@ struct ControlStep {
   bool loads_weights = false;  // may take long
   // Of the body of an answer of status 200. Null: there is nothing to check.
   std::function<absl::Status(const std::string&)> check = nullptr;
-  BesideCall beside = nullptr;  // must be done during the call; null: nothing
+  ConcurrentWork concurrent_work = nullptr;  // null: none
 };
 
 // HTTP interface of a kind of inference server: what to send, and what its answers mean. Pure.

@@ -64,7 +64,7 @@ absl::Status WeightTransfer::TryLoad(const StoredWeights& weights, bool recomput
                                     {.call = UpdateWeights(tensors_),
                                      .loads_weights = true,
                                      .check = CheckTransferAnswer,
-                                     .beside =
+                                     .concurrent_work =
                                          [&](absl::Duration timeout, const std::stop_token& stop) {
                                            return TransferError("sending weights",
                                                                 Send(*files, timeout, stop));
@@ -87,13 +87,14 @@ absl::Status WeightTransfer::MakeGroup(RunSteps run) {
       run({TransferStep("/shutdown_weight_transfer_engine"),
            {.call = GetCall("/get_world_size?include_dp=true"), .check = take_workers}}));
   FRESHET_ASSIGN_OR_RETURN(const std::string id, backend_->NewRendezvous());
-  FRESHET_RETURN_IF_ERROR(run({{.call = InitTransfer(id, workers, options_.buffer_bytes),
-                                .loads_weights = true,
-                                .check = CheckTransferAnswer,
-                                .beside = [&](absl::Duration timeout, const std::stop_token& stop) {
-                                  return TransferError("the group with the server's workers",
-                                                       Join(id, workers, timeout, stop));
-                                }}}));
+  FRESHET_RETURN_IF_ERROR(
+      run({{.call = InitTransfer(id, workers, options_.buffer_bytes),
+            .loads_weights = true,
+            .check = CheckTransferAnswer,
+            .concurrent_work = [&](absl::Duration timeout, const std::stop_token& stop) {
+              return TransferError("the group with the server's workers",
+                                   Join(id, workers, timeout, stop));
+            }}}));
   FRESHET_LOG(Info) << "event=weight_transfer_group workers=" << workers;
   return absl::OkStatus();
 }

@@ -18,7 +18,7 @@ constexpr int64_t kFloat = 4;
 constexpr const char* kPublishedVersions = "published versions";
 constexpr const char* kGatheredWeights = "gathered weights";
 constexpr const char* kWholeState = "state before it is divided";  // and gradients
-constexpr const char* kGatheredState = "blocks of a checkpoint";
+constexpr const char* kCheckpointBlocks = "blocks of a checkpoint";
 
 // Sizes of a row of a layer's tensors, in numbers.
 struct Widths {
@@ -187,7 +187,7 @@ MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& ba
   if (sharding == Sharding::kFull) plan.push_back({kGatheredWeights, published, Place::kHost});
   if (sharding != Sharding::kNone) {
     // A block of each column, and one that is gathered.
-    plan.push_back({kGatheredState, (kSnapshotBytes + kFloat) * block, Place::kHost});
+    plan.push_back({kCheckpointBlocks, (kSnapshotBytes + kFloat) * block, Place::kHost});
     if (options.holds_whole_state) {
       plan.push_back({kWholeState, elements * (kSnapshotBytes + kFloat + (options.bf16 ? 2 : 0)),
                       Place::kHost});
@@ -205,7 +205,7 @@ void AddRanks(int64_t ranks, MemoryPlan& plan) {
   MemoryPlan rank = plan;
   std::erase_if(rank, [](const MemoryItem& item) {
     return item.name == kPublishedVersions || item.name == kGatheredWeights ||
-           item.name == kGatheredState || item.name == kWholeState;
+           item.name == kCheckpointBlocks || item.name == kWholeState;
   });
   for (const bool is_upper_bound : {false, true}) {
     MemoryPlan part = rank;

@@ -46,8 +46,9 @@ std::shared_ptr<LearnerState> Describe(
   for (const Parameter& parameter : of.parameters) {
     const std::string& name = parameter.range.name;
     const int64_t begin = parameter.range.begin;
-    add(snapshot->optimizer, "exp_avg." + name, StateColumn::kExpAvg, begin, parameter.shape);
-    add(snapshot->optimizer, "exp_avg_sq." + name, StateColumn::kExpAvgSq, begin, parameter.shape);
+    add(snapshot->optimizer, kExpAvgPrefix + name, StateColumn::kExpAvg, begin, parameter.shape);
+    add(snapshot->optimizer, kExpAvgSqPrefix + name, StateColumn::kExpAvgSq, begin,
+        parameter.shape);
   }
   return snapshot;
 }

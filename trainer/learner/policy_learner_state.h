@@ -78,6 +78,7 @@ struct PolicyLearner::State {
   }
   // Whether the options are valid. INVALID_ARGUMENT: AdamW::Create's.
   absl::Status CheckOptimizer() const;
+  // That compute microbatches. `divides`: the weights are divided.
   int Threads(bool divides) const;
   // Reads all weights of `from` into host memory, in the type of the computation.
   absl::StatusOr<at::Tensor> ReadWeights(StateFiles& from) const;

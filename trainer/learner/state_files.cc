@@ -11,9 +11,6 @@
 namespace freshet {
 namespace {
 
-constexpr const char* kExpAvgPrefix = "exp_avg.";
-constexpr const char* kExpAvgSqPrefix = "exp_avg_sq.";
-
 absl::StatusOr<std::shared_ptr<const SafetensorsFile>> OpenOptimizer(
     const std::string& checkpoint_dir) {
   return SafetensorsFile::Open(checkpoint_dir + "/optimizer.safetensors");

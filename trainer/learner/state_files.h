@@ -17,13 +17,17 @@
 
 namespace freshet {
 
+// Of the names of moments in optimizer.safetensors.
+inline constexpr char kExpAvgPrefix[] = "exp_avg.";
+inline constexpr char kExpAvgSqPrefix[] = "exp_avg_sq.";
+
 // A model's parameters in the arena, and their shapes; see AdamW.
 struct Parameter {
   ParameterRange range;
   std::vector<int64_t> shape;
 };
 
-// A learner's state in open files.
+// A learner's state in open files. Read is thread-safe.
 class StateFiles final : public StateBlocks {
  public:
   // A model's weights, with moments of 0. INVALID_ARGUMENT: a tensor is missing or misshapen.

@@ -224,7 +224,7 @@ TEST_F(DataParallelLearnerTest, ARankWithOtherWeightsIsReplaced) {
   PolicyLearner* other = nullptr;
   ranked.starter->on_made = [&](int, PolicyLearner& learner) { other = &learner; };
   TrainWith(*ranked.learner, *ranked.policy, 1);
-  // It waits for its next share.
+  ranked.starter->AwaitIdle(/*step=*/1);
   other->InitializeRandom(6);
   const auto result = ranked.learner->TrainStep(2, OnPolicyGroups(*ranked.policy, 5, 2));
   ASSERT_TRUE(result.ok()) << result.status();

@@ -93,6 +93,13 @@ class ThreadRanks final : public RankStarter {
   }
   // Ends the current group's second communicator.
   void AbortSnapshots() { group_->second->Abort("a test"); }
+  // Waits until rank 1 of the current group has done `step` and waits for work.
+  void AwaitIdle(int64_t step) {
+    trainer::v1::RankReport report;
+    while (report.state() != trainer::v1::RankReport::STATE_IDLE || report.step() != step) {
+      ASSERT_TRUE(group_->sockets[0]->Receive(report, kRankPatience).ok());
+    }
+  }
   // Reduce-scatter of rank 1 whose result is infinite; -1: none.
   int overflows_at = -1;
   // Runs when a rank has got its state; `learner` is the rank's.
