@@ -217,13 +217,14 @@ void AddRanks(int64_t ranks, MemoryPlan& plan) {
   }
 }
 
-SnapshotDecision DecideSnapshot(const PolicyLearnerOptions& options, int64_t copy, int64_t tokens) {
+SnapshotDecision DecideSnapshot(const PolicyLearnerOptions& options, int64_t bytes,
+                                int64_t tokens) {
   const int64_t activations =
       ProductOfSizes({tokens, ActivationBytesPerToken(options.model, options.bf16,
                                                       options.activation_checkpointing)});
   const int64_t available = options.available_memory();
-  const bool copies = available >= SumOfSizes(copy, activations);
-  return {copies, StrCat("a copy takes ", copy, " bytes, the next step up to ", activations, ", ",
+  const bool copies = available >= SumOfSizes(bytes, activations);
+  return {copies, StrCat("a copy takes ", bytes, " bytes, the next step up to ", activations, ", ",
                          available, " are available")};
 }
 
