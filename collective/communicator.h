@@ -12,7 +12,7 @@ namespace freshet {
 
 // Collective operations of a fixed group of ranks, numbered from 0. All ranks call the same
 // operations in the same order with the same sizes. An operation blocks until its result is there.
-// All data is in host memory.
+// All data is in host memory, or with NCCL in that of the GPU.
 //
 // Errors:
 //   UNAVAILABLE: a rank is gone.

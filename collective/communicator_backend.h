@@ -18,7 +18,7 @@ struct GroupPlace {
   int size = 1;
   std::string rendezvous;                      // of NewRendezvous
   absl::Duration timeout = absl::Seconds(30);  // of Connect; above 0
-  std::stop_token stop;                        // may end Connect earlier, with ABORTED
+  std::stop_token stop = {};                   // may end Connect earlier, with ABORTED
   // With NCCL every call is one operation, whatever its size, and is staged as a whole. For groups
   // with ranks that call NCCL themselves.
   bool undivided = false;

@@ -15,6 +15,8 @@ namespace {
 
 constexpr absl::Duration kPollPeriod = absl::Microseconds(200);
 constexpr unsigned int kNonBlockingStream = 1;  // does not wait for the default stream
+constexpr unsigned int kEventWithoutTime = 2;
+constexpr size_t kAlignment = 512;  // of what an operation works on
 
 absl::Time Now() { return SystemClock::Get().Now(); }
 
@@ -36,15 +38,25 @@ class Slot {
   explicit Slot(std::shared_ptr<const NcclLibrary> library) : library_(std::move(library)) {}
   ~Slot() {
     library_->free(data_);
+    if (event_ != nullptr) library_->destroy_event(event_);
     if (stream_ != nullptr) library_->destroy_stream(stream_);
   }
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
 
   absl::Status Open() {
-    const CudaError error = library_->create_stream(&stream_, kNonBlockingStream);
+    CudaError error = library_->create_stream(&stream_, kNonBlockingStream);
+    if (error == kCudaSuccess) error = library_->create_event(&event_, kEventWithoutTime);
     return error == kCudaSuccess ? absl::OkStatus()
                                  : CudaFailure(*library_, "cudaStreamCreate", error);
+  }
+  // What is put into the stream from now on waits for what the default stream has now, where the
+  // caller's data in the GPU's memory is computed.
+  absl::Status FollowDefaultStream() {
+    CudaError error = library_->record_event(event_, /*stream=*/nullptr);
+    if (error == kCudaSuccess) error = library_->await_event(stream_, event_, /*flags=*/0);
+    return error == kCudaSuccess ? absl::OkStatus()
+                                 : CudaFailure(*library_, "cudaStreamWaitEvent", error);
   }
   // RESOURCE_EXHAUSTED: the GPU's memory is full.
   absl::Status Reserve(size_t bytes) {
@@ -65,6 +77,7 @@ class Slot {
  private:
   const std::shared_ptr<const NcclLibrary> library_;
   CudaStream stream_ = nullptr;
+  CudaEvent event_ = nullptr;
   void* data_ = nullptr;
   size_t capacity_ = 0;
 };
@@ -109,7 +122,7 @@ class NcclCommunicator final : public Communicator {
     const Buffers whole = {data.data(), data.size(), from_here,
                            data.data(), data.size(), 1 - from_here};
     return Run(data.size(), timeout, whole,
-               [&](NcclComm comm, const Chunk& chunk, std::byte* at, std::byte*) {
+               [&](NcclComm comm, const Chunk& chunk, const std::byte*, std::byte* at) {
                  return library_->broadcast(at, at, chunk.size, kNcclBytes, root, comm,
                                             slots_[chunk.slot].stream());
                });
@@ -119,7 +132,7 @@ class NcclCommunicator final : public Communicator {
     const std::span<std::byte> bytes = std::as_writable_bytes(data);
     const Buffers whole = {bytes.data(), bytes.size(), 1, bytes.data(), bytes.size(), 1};
     return Run(bytes.size(), timeout, whole,
-               [&](NcclComm comm, const Chunk& chunk, std::byte* at, std::byte*) {
+               [&](NcclComm comm, const Chunk& chunk, const std::byte*, std::byte* at) {
                  return library_->all_reduce(at, at, chunk.size / sizeof(float), kNcclFloat,
                                              kNcclSum, comm, slots_[chunk.slot].stream());
                });
@@ -132,7 +145,7 @@ class NcclCommunicator final : public Communicator {
     const Buffers buffers = {std::as_bytes(data).data(),         part, Ranks(),
                              std::as_writable_bytes(own).data(), part, 1};
     return Run(part, timeout, buffers,
-               [&](NcclComm comm, const Chunk& chunk, std::byte* in, std::byte* out) {
+               [&](NcclComm comm, const Chunk& chunk, const std::byte* in, std::byte* out) {
                  return library_->reduce_scatter(in, out, chunk.size / sizeof(float), kNcclFloat,
                                                  kNcclSum, comm, slots_[chunk.slot].stream());
                });
@@ -141,14 +154,14 @@ class NcclCommunicator final : public Communicator {
   absl::Status AllGather(std::span<const std::byte> own, std::span<std::byte> all,
                          absl::Duration timeout) override {
     FRESHET_RETURN_IF_ERROR(CheckParts(all.size(), own.size(), size()));
-    return GatherParts(own, all.data(), /*copied=*/Ranks(), timeout);
+    return GatherParts(own, all.data(), /*to_all=*/true, timeout);
   }
 
   // NCCL has no such operation before version 2.28, so the GPUs exchange all parts.
   absl::Status Gather(std::span<const std::byte> own, std::span<std::byte> all,
                       absl::Duration timeout) override {
     FRESHET_RETURN_IF_ERROR(CheckGather(all.size(), own.size(), rank(), size()));
-    return GatherParts(own, all.data(), /*copied=*/rank() == 0 ? Ranks() : 0, timeout);
+    return GatherParts(own, all.data(), /*to_all=*/false, timeout);
   }
 
   absl::Status Barrier(absl::Duration timeout) override {
@@ -168,77 +181,103 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
-  // Host memory of an operation: `in_parts` parts of `in_stride` bytes, of which every chunk takes
-  // the same range, and likewise for the results.
+  // The caller's memory of an operation: `in_parts` parts of `in_stride` bytes, of which every
+  // chunk takes the same range, and likewise for the results.
   struct Buffers {
     const std::byte* in;
     size_t in_stride, in_parts;
     std::byte* out;
     size_t out_stride, out_parts;
-    size_t out_copied = out_parts;  // to the host
+    bool to_all = true;  // otherwise only rank 0 has memory for the results
   };
 
   size_t Ranks() const { return static_cast<size_t>(size()); }
 
-  absl::Status GatherParts(std::span<const std::byte> own, std::byte* all, size_t copied,
+  absl::Status GatherParts(std::span<const std::byte> own, std::byte* all, bool to_all,
                            absl::Duration timeout) {
-    const Buffers buffers = {own.data(), own.size(), 1, all, own.size(), Ranks(), copied};
+    const Buffers buffers = {own.data(), own.size(), 1, all, own.size(), Ranks(), to_all};
     return Run(own.size(), timeout, buffers,
-               [&](NcclComm comm, const Chunk& chunk, std::byte* in, std::byte* out) {
+               [&](NcclComm comm, const Chunk& chunk, const std::byte* in, std::byte* out) {
                  return library_->all_gather(in, out, chunk.size, kNcclBytes, comm,
                                              slots_[chunk.slot].stream());
                });
   }
 
+  // Whether CUDA knows the memory as a GPU's.
+  bool IsOnGpu(const void* address) const {
+    CudaPointer pointer;
+    return address != nullptr && library_->describe_pointer(&pointer, address) == kCudaSuccess &&
+           pointer.memory == kCudaDeviceMemory;
+  }
+
   template <typename Enqueue>
-  absl::Status Run(size_t bytes, absl::Duration timeout, const Buffers& host,
+  absl::Status Run(size_t bytes, absl::Duration timeout, const Buffers& data,
                    const Enqueue& enqueue) {
     FRESHET_RETURN_IF_ERROR(error());
     if (const CudaError error = library_->set_device(options_.device); error != kCudaSuccess) {
       return Fail(CudaFailure(*library_, "cudaSetDevice", error));
     }
     const absl::Time deadline = Now() + timeout;
-    const bool in_place = host.in == host.out;
-    const size_t parts = in_place ? 1 : host.in_parts + host.out_parts;
-    // Before the first operation: allocating waits for those in progress.
-    const size_t most = options_.operation_bytes;
-    for (size_t slot = 0; slot < (bytes > most ? 2 : 1); ++slot) {
-      const absl::Status reserved = slots_[slot ^ 1].Reserve(parts * std::min(bytes, most));
-      if (!reserved.ok()) return Fail(reserved);
-    }
-    const auto start = [&](const Chunk& chunk) -> absl::Status {
-      Slot& slot = slots_[chunk.slot];
-      for (size_t part = 0; part < host.in_parts; ++part) {
-        FRESHET_RETURN_IF_ERROR(Copy(slot.data() + part * chunk.size,
-                                     host.in + part * host.in_stride + chunk.first, chunk.size,
-                                     kCudaToDevice, slot));
-      }
+    const bool in_on_gpu = IsOnGpu(data.in);
+    const bool out_on_gpu = IsOnGpu(data.out);
+    const bool follows = in_on_gpu || out_on_gpu;
+    const auto start = [&](const Chunk& chunk, const std::byte* in,
+                           std::byte* out) -> absl::Status {
       {
         const MutexLock lock(mu_);
         FRESHET_RETURN_IF_ERROR(CheckLocked().status());
-        const NcclResult result =
-            enqueue(comm_, chunk, slot.data(), slot.data() + host.in_parts * chunk.size);
+        const NcclResult result = enqueue(comm_, chunk, in, out);
         if (result != kNcclSuccess && result != kNcclInProgress) {
           return FailLocked(NcclError(*library_, "a collective operation", result, comm_));
         }
       }
       return AwaitReady(deadline);
     };
+    if (in_on_gpu && out_on_gpu && data.to_all && bytes > 0) {
+      FRESHET_RETURN_IF_ERROR(Follow(slots_[0]));
+      FRESHET_RETURN_IF_ERROR(start({0, 0, bytes}, data.in, data.out));
+      return AwaitStream(slots_[0], deadline);
+    }
+    const bool in_place = data.in == data.out;
+    const size_t parts = in_place ? 1 : data.in_parts + data.out_parts;
+    const size_t most =
+        std::max(options_.operation_bytes / parts / kAlignment * kAlignment, kAlignment);
+    // Before the first operation: allocating waits for those in progress.
+    for (size_t slot = 0; slot < (bytes > most ? 2 : 1); ++slot) {
+      const absl::Status reserved = slots_[slot ^ 1].Reserve(parts * std::min(bytes, most));
+      if (!reserved.ok()) return Fail(reserved);
+    }
+    const auto stage = [&](const Chunk& chunk) -> absl::Status {
+      Slot& slot = slots_[chunk.slot];
+      if (follows) FRESHET_RETURN_IF_ERROR(Follow(slot));
+      for (size_t part = 0; part < data.in_parts; ++part) {
+        FRESHET_RETURN_IF_ERROR(Copy(slot.data() + part * chunk.size,
+                                     data.in + part * data.in_stride + chunk.first, chunk.size,
+                                     slot));
+      }
+      std::byte* const results = slot.data() + (in_place ? 0 : data.in_parts * chunk.size);
+      return start(chunk, slot.data(), results);
+    };
     const auto finish = [&](const Chunk& chunk) -> absl::Status {
       const Slot& slot = slots_[chunk.slot];
       FRESHET_RETURN_IF_ERROR(AwaitStream(slot, deadline));
-      const std::byte* results = slot.data() + (in_place ? 0 : host.in_parts * chunk.size);
-      for (size_t part = 0; part < host.out_copied; ++part) {
-        FRESHET_RETURN_IF_ERROR(Copy(host.out + part * host.out_stride + chunk.first,
-                                     results + part * chunk.size, chunk.size, kCudaToHost, slot));
+      const std::byte* results = slot.data() + (in_place ? 0 : data.in_parts * chunk.size);
+      const size_t taken = data.to_all || rank() == 0 ? data.out_parts : 0;
+      for (size_t part = 0; part < taken; ++part) {
+        FRESHET_RETURN_IF_ERROR(Copy(data.out + part * data.out_stride + chunk.first,
+                                     results + part * chunk.size, chunk.size, slot));
       }
       return AwaitStream(slot, deadline);
     };
-    return TwoAtATime(bytes, most, start, finish);
+    return TwoAtATime(bytes, most, stage, finish);
   }
 
-  absl::Status Copy(void* to, const void* from, size_t size, CudaCopy kind, const Slot& slot) {
-    const CudaError error = library_->copy(to, from, size, kind, slot.stream());
+  absl::Status Follow(Slot& slot) {
+    const absl::Status status = slot.FollowDefaultStream();
+    return status.ok() ? status : Fail(status);
+  }
+  absl::Status Copy(void* to, const void* from, size_t size, const Slot& slot) {
+    const CudaError error = library_->copy(to, from, size, kCudaByPointers, slot.stream());
     return error == kCudaSuccess ? absl::OkStatus()
                                  : Fail(CudaFailure(*library_, "cudaMemcpyAsync", error));
   }

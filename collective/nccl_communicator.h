@@ -21,15 +21,16 @@ struct NcclOptions {
   int size = 1;
   NcclUniqueId id;
   int device = 0;  // CUDA's number of the GPU
-  // The most of one operation of NCCL; larger data is divided. The same for all ranks. Staged in
-  // two buffers of this size in the GPU's memory, or size() + 1 times that in ReduceScatter and
-  // AllGather; one buffer of the data's size if that is smaller.
+  // The most that a buffer in the GPU's memory stages; larger data is divided, over two of them.
+  // The same for all ranks. Data in the GPU's memory is not staged, except by Gather.
   size_t operation_bytes = size_t{32} << 20;
   absl::Duration connect_timeout = absl::Seconds(60);
   std::stop_token stop;  // ends the connecting with ABORTED
 };
 
-// Connects to the other ranks with NCCL. Blocks until all have come. Communicators are
+// Connects to the other ranks with NCCL. Blocks until all have come. Operations also take data in
+// the memory of GPU `device`: they begin when the device's default stream has computed what it has
+// been given so far. Input and output of an operation must then both be there. Communicators are
 // non-blocking: this thread asks NCCL for its progress, and ends it with ncclCommAbort at a
 // deadline, so that nothing hangs.
 //

@@ -67,6 +67,11 @@ absl::StatusOr<std::shared_ptr<const NcclLibrary>> NcclLibrary::Load(
   cuda.Find("cudaStreamDestroy", library->destroy_stream);
   cuda.Find("cudaStreamQuery", library->query_stream);
   cuda.Find("cudaMemcpyAsync", library->copy);
+  cuda.Find("cudaPointerGetAttributes", library->describe_pointer);
+  cuda.Find("cudaEventCreateWithFlags", library->create_event);
+  cuda.Find("cudaEventDestroy", library->destroy_event);
+  cuda.Find("cudaEventRecord", library->record_event);
+  cuda.Find("cudaStreamWaitEvent", library->await_event);
   cuda.Find("cudaGetErrorString", library->cuda_error_string);
   FRESHET_RETURN_IF_ERROR(cuda.status());
   return library;

@@ -38,9 +38,19 @@ struct NcclConfig {  // the beginning of ncclConfig_t, as of version 2.14; NCCL 
 
 using NcclComm = struct NcclCommObject*;      // ncclComm_t
 using CudaStream = struct CudaStreamObject*;  // cudaStream_t
+using CudaEvent = struct CudaEventObject*;    // cudaEvent_t
 
-enum CudaError : int { kCudaSuccess = 0, kCudaNotReady = 600 };  // cudaError_t
-enum CudaCopy : int { kCudaToDevice = 1, kCudaToHost = 2 };      // cudaMemcpyKind
+enum CudaError : int { kCudaSuccess = 0, kCudaNotReady = 600 };        // cudaError_t
+enum CudaCopy : int { kCudaByPointers = 4 };                           // cudaMemcpyKind
+enum CudaMemory : int { kCudaHostMemory = 1, kCudaDeviceMemory = 2 };  // cudaMemoryType
+
+struct CudaPointer {  // cudaPointerAttributes, with room for what newer versions add
+  int memory = 0;     // CudaMemory; 0: unknown to CUDA, which is host memory
+  int device = 0;
+  void* on_device = nullptr;
+  void* on_host = nullptr;
+  std::array<long, 16> added{};  // NOLINT(google-runtime-int): CUDA's type
+};
 
 struct NcclLibraryPaths {
   std::string nccl = "libnccl.so.2";
@@ -75,6 +85,11 @@ struct NcclLibrary {
   CudaError (*destroy_stream)(CudaStream stream);
   CudaError (*query_stream)(CudaStream stream);
   CudaError (*copy)(void* to, const void* from, size_t size, CudaCopy kind, CudaStream stream);
+  CudaError (*describe_pointer)(CudaPointer* pointer, const void* address);
+  CudaError (*create_event)(CudaEvent* event, unsigned int flags);
+  CudaError (*destroy_event)(CudaEvent event);
+  CudaError (*record_event)(CudaEvent event, CudaStream stream);
+  CudaError (*await_event)(CudaStream stream, CudaEvent event, unsigned int flags);
   const char* (*cuda_error_string)(CudaError error);
 };
 

@@ -72,11 +72,6 @@ void CheckHeadDim(RuleContext& context) {
 
 // What a GPU cannot do.
 void CheckDevices(RuleContext& context) {
-  const job::v1::Trainer& trainer = context.spec().trainer();
-  if (context.Usable({"trainer.device", "trainer.ranks"}) && trainer.device() == "cuda" &&
-      trainer.ranks() > 1) {
-    context.Add("trainer.ranks", "must be 1 with trainer.device cuda, got ", trainer.ranks());
-  }
   const job::v1::Rollout& rollout = context.spec().rollout();
   if (context.Usable({"rollout.device", "rollout.quantization"}) && rollout.device() == "cuda" &&
       rollout.quantization() != "none") {

@@ -141,7 +141,8 @@ JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hard
   const int64_t version = PublishedBytes(learner);
   const int64_t received = version * (spec.has_eval() ? 3 : 2);
   JobPlan plan;
-  MemoryPlan ranks = With(program, learns);
+  const MemoryPlan rank = With(program, learns);
+  MemoryPlan ranks = rank;
   AddRanks(spec.trainer().ranks(), ranks);
   // Of all ranks, whatever they divide.
   const int64_t snapshot = kSnapshotBytes * MakeParameterLayout(model).num_elements;
@@ -149,13 +150,14 @@ JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hard
   plan.rollout = {"rollout",
                   With(With(program, {{"received versions", received, Place::kHost}}), generates)};
   plan.local = {"local", {}, plan.trainer.checkpoint_copy_bytes};
-  const auto add = [&](const MemoryPlan& part, bool on_gpu) {
-    const GpuMemoryPlan divided = on_gpu ? DivideByPlace(part) : GpuMemoryPlan{{}, part};
+  const auto add = [&](const MemoryPlan& part, bool on_gpu, int64_t of_ranks) {
+    GpuMemoryPlan divided = on_gpu ? DivideByPlace(part) : GpuMemoryPlan{{}, part};
+    AddRanks(of_ranks, divided.host);  // other ranks have GPUs of their own
     plan.local_gpu = With(std::move(plan.local_gpu), divided.gpu);
     plan.local.memory = With(std::move(plan.local.memory), divided.host);
   };
-  add(ranks, local.trainer);
-  add(generates, local.rollout);
+  add(rank, local.trainer, spec.trainer().ranks());
+  add(generates, local.rollout, /*of_ranks=*/1);
   if (spec.has_eval()) plan.local.memory.push_back({"evaluated version", version, Place::kHost});
   if (hardware == nullptr) return plan;
   plan.trainer.tokens_per_second = TrainerTokensPerSecond(setup, learner, batch, *hardware);

@@ -31,6 +31,7 @@
 #include "rollout/worker/rollout_setup.h"
 #include "runlog/report.h"
 #include "trainer/loop/trainer_setup.h"
+#include "trainer/rank_process.h"
 
 namespace freshet {
 namespace {
@@ -160,6 +161,9 @@ absl::Status CheckMemoryOfJob(const JobSetup& setup, const ContainerLimits& limi
   const JobPlan plan =
       PlanJob(setup, limits, /*hardware=*/nullptr, {trains.has_value(), generates.has_value()});
   const std::optional<Gpu>& gpu = trains.has_value() ? trains : generates;
+  if (trains.has_value()) {
+    FRESHET_RETURN_IF_ERROR(CheckGpuOfEachRank(setup.spec.trainer().ranks()));
+  }
   if (gpu.has_value()) {
     FRESHET_RETURN_IF_ERROR(WarnOrFail(
         CheckMemory(StrCat("on ", gpu->device, ", the job"), plan.local_gpu, gpu->free_bytes)));

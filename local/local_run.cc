@@ -323,7 +323,7 @@ absl::Status LocalRun::MakeTrainer(Roles& roles) {
   };
   options.checkpoint_files =
       ModelTextFiles(setup_.model.config, *setup_.model.tokenizer, options.checkpoint_dtype);
-  roles.trained = MakeJobLearner(setup_.spec, roles.learner);
+  FRESHET_ASSIGN_OR_RETURN(roles.trained, MakeJobLearner(setup_.spec, roles.learner));
   roles.trainer =
       std::make_unique<TrainerLoop>(*roles.store, *roles.trained, *roles.publisher, *roles.recorder,
                                     clock_, faults_, std::move(options));

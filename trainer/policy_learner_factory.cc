@@ -33,6 +33,7 @@ absl::Status CheckTrainerMemory(const job::v1::JobSpec& spec, PolicyLearnerOptio
   MemoryPlan host = PlanLearner(learner, LargestBatch(spec, /*longest_prompt=*/1),
                                 std::max<int64_t>(spec.trainer().ranks(), 1));
   if (gpu.has_value()) {
+    if (with_other_ranks) FRESHET_RETURN_IF_ERROR(CheckGpuOfEachRank(spec.trainer().ranks()));
     GpuMemoryPlan divided = DivideByPlace(host);
     FRESHET_RETURN_IF_ERROR(WarnOrFail(
         CheckMemory(StrCat("the trainer's GPU ", gpu->device), divided.gpu, gpu->total_bytes)));
@@ -120,7 +121,8 @@ absl::StatusOr<StartedLearner> PolicyLearnerFactory::Start(const LearnerStart& s
                        const std::vector<int32_t>& ids) {
     return tokenizer->Decode(ids, /*skip_special=*/true);
   };
-  started.learner = MakeJobLearner(start.spec, std::move(learner), joined_);
+  FRESHET_ASSIGN_OR_RETURN(started.learner,
+                           MakeJobLearner(start.spec, std::move(learner), joined_));
   return started;
 }
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,7 +12,8 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "collective/gloo_communicator.h"
+#include "collective/open_backend.h"
+#include "model/gpu.h"
 #include "model/model_config.h"
 #include "model/torch_threads.h"
 #include "trainer/loop/trainer_setup.h"
@@ -26,6 +28,9 @@ namespace {
 
 using trainer::v1::RankStart;
 
+constexpr char kGloo[] = "gloo";
+constexpr char kNccl[] = "nccl";
+
 absl::StatusOr<std::unique_ptr<PolicyLearner>> MakeRankLearner(const RankStart& start) {
   FRESHET_ASSIGN_OR_RETURN(const ModelConfig model,
                            ParseModelConfig(start.model_config(), "config.json"));
@@ -33,22 +38,33 @@ absl::StatusOr<std::unique_ptr<PolicyLearner>> MakeRankLearner(const RankStart& 
   PolicyLearnerOptions options = MakeLearnerOptions(
       start.spec(), model, loss, ProcessorsOfRanks(start.spec(), /*on_other_hosts=*/true));
   if (start.threads() > 0) options.threads = start.threads();
+  if (!start.device().empty()) options.device = start.device();
   return PolicyLearner::Create(std::move(options), SystemClock::Get());
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> ConnectRank(const RankStart& start,
-                                                          const std::string& file) {
-  GlooOptions options;
-  options.rank = start.rank();
-  options.size = start.ranks();
-  options.rendezvous_file = file;
-  return ConnectGloo(options);
-}
-
-RankLinkOptions LinkOptions(const job::v1::JobSpec& spec, const PolicyLearner& learner) {
+// Ranks on GPUs train over NCCL. Everything else passes over Gloo on this machine's loopback
+// interface, or through the links of ranks on other hosts.
+absl::StatusOr<RankLinkOptions> LinkOptions(const job::v1::JobSpec& spec,
+                                            const PolicyLearner& learner, bool on_other_hosts) {
   RankLinkOptions options;
   *options.start.mutable_spec() = spec;
   options.start.set_model_config(learner.options().model.ToJson());
+  options.start.set_device(learner.on_gpu() ? "cuda" : "cpu");
+  options.divides_state = learner.options().sharding != Sharding::kNone;
+  if (!on_other_hosts) {
+    FRESHET_ASSIGN_OR_RETURN(options.background_backend, OpenBackend(kGloo));
+    options.backend = options.background_backend;
+    options.start.set_backend(kGloo);
+    options.start.set_background_backend(kGloo);
+  }
+  if (learner.on_gpu()) {
+    auto nccl = OpenBackend(kNccl);
+    if (!nccl.ok()) {
+      return FailedPrecondition("trainer.ranks: ranks on GPUs need NCCL: ", Message(nccl.status()));
+    }
+    options.backend = *std::move(nccl);
+    options.start.set_backend(kNccl);
+  }
   // Masters, gradients, moments and the rounded weights.
   options.state_bytes = learner.num_parameters() * (4 * 4 + 2);
   return options;
@@ -56,21 +72,30 @@ RankLinkOptions LinkOptions(const job::v1::JobSpec& spec, const PolicyLearner& l
 
 }  // namespace
 
-std::shared_ptr<Learner> MakeJobLearner(const job::v1::JobSpec& spec,
-                                        std::shared_ptr<PolicyLearner> learner,
-                                        std::shared_ptr<JoinedRanks> joined) {
+absl::StatusOr<std::shared_ptr<Learner>> MakeJobLearner(const job::v1::JobSpec& spec,
+                                                        std::shared_ptr<PolicyLearner> learner,
+                                                        std::shared_ptr<JoinedRanks> joined) {
   const auto ranks = static_cast<int>(spec.trainer().ranks());
   if (ranks <= 1) return learner;
-  RankLinkOptions options = LinkOptions(spec, *learner);
+  FRESHET_ASSIGN_OR_RETURN(RankLinkOptions options,
+                           LinkOptions(spec, *learner, /*on_other_hosts=*/joined != nullptr));
   std::unique_ptr<RankStarter> starter;
   if (joined == nullptr) {
     options.start.set_threads(learner->options().threads);
     starter = std::make_unique<ChildRankStarter>(
-        std::vector<std::string>{"/proc/self/exe", kRankCommand}, std::move(options));
+        std::vector<std::string>{"/proc/self/exe", kRankCommand}, std::move(options),
+        /*gpu_each=*/learner->on_gpu());
   } else {
     starter = std::make_unique<JoinedRankStarter>(std::move(joined), std::move(options));
   }
   return std::make_shared<DataParallelLearner>(std::move(learner), std::move(starter), ranks);
+}
+
+absl::Status CheckGpuOfEachRank(int64_t ranks) {
+  const absl::Status last = FindGpu(StrCat("cuda:", std::max<int64_t>(ranks, 1) - 1)).status();
+  return last.ok() ? last
+                   : InvalidArgument("trainer.ranks: each of ", ranks,
+                                     " ranks needs a GPU: ", Message(last));
 }
 
 absl::Status RunJoinedRank(UniqueFd socket) {
@@ -78,9 +103,7 @@ absl::Status RunJoinedRank(UniqueFd socket) {
   MessageSocket messages(std::move(socket));
   RankParts parts;
   parts.make_learner = MakeRankLearner;
-  parts.connect = [](const RankStart&, const std::string&) {
-    return InvalidArgument("a rank on another host cannot use a rendezvous file");
-  };
+  parts.open_backend = OpenBackend;
   return RunRank(messages, parts);
 }
 
@@ -89,7 +112,7 @@ int RunRankProcess() {
   MessageSocket socket{UniqueFd(STDIN_FILENO)};
   RankParts parts;
   parts.make_learner = MakeRankLearner;
-  parts.connect = ConnectRank;
+  parts.open_backend = OpenBackend;
   parts.on_orphaned = [] { ::_exit(kExitInternal); };
   const absl::Status status = RunRank(socket, parts);
   if (status.ok()) return kExitDone;

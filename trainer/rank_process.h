@@ -15,10 +15,14 @@ namespace freshet {
 constexpr const char* kRankCommand = "trainer-rank";
 
 // `learner`, together with the job's other ranks if it has any: those in `joined`, or if that is
-// null, child processes, which run this program with kRankCommand.
-std::shared_ptr<Learner> MakeJobLearner(const job::v1::JobSpec& spec,
-                                        std::shared_ptr<PolicyLearner> learner,
-                                        std::shared_ptr<JoinedRanks> joined = nullptr);
+// null, child processes, which run this program with kRankCommand. FAILED_PRECONDITION: the ranks
+// compute on GPUs, and NCCL cannot be used.
+absl::StatusOr<std::shared_ptr<Learner>> MakeJobLearner(
+    const job::v1::JobSpec& spec, std::shared_ptr<PolicyLearner> learner,
+    std::shared_ptr<JoinedRanks> joined = nullptr);
+
+// INVALID_ARGUMENT: this machine has fewer GPUs than `ranks`, each of which needs one.
+absl::Status CheckGpuOfEachRank(int64_t ranks);
 
 // Runs a rank of a trainer on another host until `socket` is closed.
 absl::Status RunJoinedRank(UniqueFd socket);

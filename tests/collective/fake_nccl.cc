@@ -11,11 +11,13 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "collective/nccl_library.h"
@@ -25,6 +27,7 @@ namespace {
 
 constexpr NcclResult kSystemError = static_cast<NcclResult>(2);
 constexpr CudaError kMemoryError = static_cast<CudaError>(2);
+constexpr CudaError kInvalidValue = static_cast<CudaError>(1);
 constexpr int kLatePolls = 50;
 
 struct Call {
@@ -51,13 +54,27 @@ std::condition_variable changed;
 std::map<std::string, std::shared_ptr<Group>> groups;
 int next_id = 0;
 int live_objects = 0;
-std::map<int, int> unfinished;  // operations by device
+std::map<int, int> unfinished;            // operations by device
+std::map<const char*, size_t> allocated;  // of cudaMalloc: address and size
+bool callers_memory_is_on_gpu = false;
 thread_local int current_device = 0;
 struct {
   FakeFault fault = FakeFault::kNone;
   int rank = 0;
   int operation = 0;
 } fault;
+
+bool IsAllocated(const void* address) {
+  const char* const at = static_cast<const char*>(address);
+  const auto after = allocated.upper_bound(at);
+  if (after == allocated.begin()) return false;
+  const auto& [begin, size] = *std::prev(after);
+  return at < begin + size;
+}
+// Whether work on it must follow the default stream.
+bool IsCallersOnGpu(const void* address) {
+  return callers_memory_is_on_gpu && address != nullptr && !IsAllocated(address);
+}
 
 bool Hits(FakeFault kind, int rank, int operation) {
   return fault.fault == kind && fault.rank == rank && fault.operation == operation;
@@ -75,9 +92,14 @@ struct NcclCommObject {
   NcclResult error = kNcclSuccess;
 };
 
+struct CudaEventObject {
+  bool of_default_stream = false;
+};
+
 struct CudaStreamObject {
   std::deque<std::function<void()>> work;
   int device = 0;
+  bool follows = false;  // the default stream, in what comes next
   bool busy = false;
   bool ending = false;
   std::thread thread;
@@ -112,6 +134,8 @@ NcclResult Enqueue(const void* from, void* to, size_t count, NcclComm comm, Cuda
   const std::lock_guard lock(mu);
   const int operation = comm->operations++;
   if (Hits(FakeFault::kRefuse, comm->rank, operation)) return kNcclInvalidUsage;
+  const bool follows = std::exchange(stream->follows, false);
+  if (!follows && (IsCallersOnGpu(from) || IsCallersOnGpu(to))) return kNcclInvalidUsage;
   if (Hits(FakeFault::kLate, comm->rank, operation)) comm->late = kLatePolls;
   const bool fails = Hits(FakeFault::kFail, comm->rank, operation);
   const bool hangs = Hits(FakeFault::kHang, comm->rank, operation);
@@ -166,6 +190,10 @@ void FakeNcclFault(FakeFault kind, int rank, int operation) {
 int FakeNcclLiveObjects() {
   const std::lock_guard lock(mu);
   return live_objects;
+}
+void FakeNcclMemoryIsOnGpu(bool on_gpu) {
+  const std::lock_guard lock(mu);
+  callers_memory_is_on_gpu = on_gpu;
 }
 
 NcclResult ncclGetVersion(int* version) {
@@ -273,6 +301,7 @@ CudaError cudaMalloc(void** pointer, size_t size) {
   if (fault.fault == FakeFault::kNoMemory) return kMemoryError;
   ++live_objects;
   *pointer = ::operator new(size);
+  allocated[static_cast<const char*>(*pointer)] = size;
   return kCudaSuccess;
 }
 CudaError cudaFree(void* pointer) {
@@ -280,6 +309,7 @@ CudaError cudaFree(void* pointer) {
   // Like CUDA's, waits for the device.
   changed.wait(lock, [] { return unfinished[current_device] == 0; });
   if (pointer != nullptr) --live_objects;
+  allocated.erase(static_cast<const char*>(pointer));
   ::operator delete(pointer);
   return kCudaSuccess;
 }
@@ -307,8 +337,41 @@ CudaError cudaStreamQuery(CudaStream stream) {
   const std::lock_guard lock(mu);
   return stream->busy || !stream->work.empty() ? kCudaNotReady : kCudaSuccess;
 }
-CudaError cudaMemcpyAsync(void* to, const void* from, size_t size, CudaCopy, CudaStream) {
+CudaError cudaMemcpyAsync(void* to, const void* from, size_t size, CudaCopy, CudaStream stream) {
+  {
+    const std::lock_guard lock(mu);
+    if (IsCallersOnGpu(from) && !stream->follows) return kInvalidValue;
+  }
   std::memcpy(to, from, size);
+  return kCudaSuccess;
+}
+CudaError cudaPointerGetAttributes(CudaPointer* pointer, const void* address) {
+  const std::lock_guard lock(mu);
+  const bool on_gpu = IsAllocated(address) || IsCallersOnGpu(address);
+  *pointer = CudaPointer();
+  if (on_gpu) pointer->memory = kCudaDeviceMemory;
+  return kCudaSuccess;
+}
+CudaError cudaEventCreateWithFlags(CudaEvent* event, unsigned int) {
+  const std::lock_guard lock(mu);
+  ++live_objects;
+  *event = new CudaEventObject;
+  return kCudaSuccess;
+}
+CudaError cudaEventDestroy(CudaEvent event) {
+  const std::lock_guard lock(mu);
+  --live_objects;
+  delete event;
+  return kCudaSuccess;
+}
+CudaError cudaEventRecord(CudaEvent event, CudaStream stream) {
+  const std::lock_guard lock(mu);
+  event->of_default_stream = stream == nullptr;
+  return kCudaSuccess;
+}
+CudaError cudaStreamWaitEvent(CudaStream stream, CudaEvent event, unsigned int) {
+  const std::lock_guard lock(mu);
+  stream->follows = event->of_default_stream;
   return kCudaSuccess;
 }
 const char* cudaGetErrorString(CudaError) { return "fake error"; }

@@ -20,8 +20,11 @@ enum class FakeFault {
 extern "C" {
 // Hits operation `operation` of rank `rank`.
 void FakeNcclFault(freshet::FakeFault kind, int rank, int operation);
-// Communicators, streams and pieces of memory that exist.
+// Communicators, streams, events and pieces of memory that exist.
 int FakeNcclLiveObjects();
+// From now on all memory counts as a GPU's: what tests pass too. Work on that which does not follow
+// the default stream fails.
+void FakeNcclMemoryIsOnGpu(bool on_gpu);
 }
 
 #endif  // FRESHET_TESTS_COLLECTIVE_FAKE_NCCL_H_

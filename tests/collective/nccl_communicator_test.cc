@@ -46,6 +46,15 @@ class NcclMaker {
 
 INSTANTIATE_TYPED_TEST_SUITE_P(Nccl, CommunicatorContract, NcclMaker);
 
+// The data of the tests counts as being on the GPU.
+class GpuNcclMaker : public NcclMaker {
+ public:
+  GpuNcclMaker() { FakeNcclMemoryIsOnGpu(true); }
+  ~GpuNcclMaker() { FakeNcclMemoryIsOnGpu(false); }
+};
+
+INSTANTIATE_TYPED_TEST_SUITE_P(NcclOnGpu, CommunicatorContract, GpuNcclMaker);
+
 class NcclFaultTest : public testing::Test {
  protected:
   using Group = std::vector<absl::StatusOr<std::unique_ptr<Communicator>>>;

@@ -71,8 +71,6 @@ TEST(EngineKeys, WhatAGpuCannotDoIsRefused) {
       With("native", ", device: cuda, quantization: int8"),
       ElementsAre(HasSubstr("rollout.quantization: must be none with rollout.device cuda")));
   EXPECT_THAT(With("native", ", device: cuda"), IsEmpty());
-  EXPECT_THAT(ErrorLines(MinimalJobWith(7, "trainer: {steps: 1, device: cuda, ranks: 2}")),
-              ElementsAre(HasSubstr("trainer.ranks: must be 1 with trainer.device cuda, got 2")));
 }
 
 TEST(EngineKeys, HeadsThatServersHaveNoKernelForAreRefused) {

@@ -9,6 +9,19 @@ double AtenNorm(const at::Tensor& flat) {
       .item<double>();
 }
 
+std::vector<double> AtenSquares(const at::Tensor& flat, const std::vector<ParameterRange>& ranges) {
+  std::vector<at::Tensor> norms;
+  norms.reserve(ranges.size());
+  for (const ParameterRange& range : ranges) {
+    norms.push_back(at::linalg_vector_norm(flat.narrow(0, range.begin, range.size), 2, std::nullopt,
+                                           /*keepdim=*/false, at::kDouble));
+  }
+  if (norms.empty()) return {};
+  const at::Tensor squares = at::stack(norms).square_().cpu();
+  const double* const numbers = squares.const_data_ptr<double>();
+  return {numbers, numbers + squares.numel()};
+}
+
 void AtenAdamWUpdate(const AdamWOptions& options, const std::vector<ParameterRange>& ranges,
                      int64_t step, double learning_rate, double gradient_scale,
                      const AdamWTensors& tensors) {

@@ -14,6 +14,9 @@ namespace freshet {
 // The L2 norm of a flat fp32 tensor, computed in double.
 double AtenNorm(const at::Tensor& flat);
 
+// The sum of the squares of each range, in double.
+std::vector<double> AtenSquares(const at::Tensor& flat, const std::vector<ParameterRange>& ranges);
+
 // Flat tensors of one size. `rounded` may be undefined.
 struct AdamWTensors {
   at::Tensor values, gradients, exp_avg, exp_avg_sq, rounded;

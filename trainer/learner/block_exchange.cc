@@ -49,16 +49,17 @@ absl::StatusOr<at::Tensor> AllGatherBlock(Communicator& ranks, const ShardLayout
 }  // namespace
 
 absl::StatusOr<at::Tensor> GatherBlock(Communicator& ranks, const ShardLayout& layout, size_t block,
-                                       const at::Tensor& state, absl::Duration patience) try {
+                                       const at::Tensor& state, at::Device device,
+                                       absl::Duration patience) try {
   const at::NoGradGuard no_grad;
-  const at::Tensor own = PaddedPart(layout, ranks.rank(), block, state);
+  const at::Tensor own = PaddedPart(layout, ranks.rank(), block, state).to(device);
   const absl::Duration timeout =
       patience + TransferTime(static_cast<int64_t>(own.nbytes()) * ranks.size());
   if (ranks.rank() != 0) {
     FRESHET_RETURN_IF_ERROR(ranks.Gather(BytesOf(own), {}, timeout));
     return at::Tensor();
   }
-  const at::Tensor all = at::empty({own.numel() * ranks.size()}, state.options());
+  const at::Tensor all = at::empty({own.numel() * ranks.size()}, own.options());
   FRESHET_RETURN_IF_ERROR(ranks.Gather(BytesOf(own), BytesOf(all), timeout));
   return all.narrow(0, 0, layout.blocks()[block].size);
 } catch (const std::exception& error) {
@@ -73,7 +74,7 @@ absl::Status GatherBlocks(Communicator& ranks, const ShardLayout& layout, const 
   const std::vector<ShardLayout::Block>& blocks = layout.blocks();
   for (size_t b = 0; b < blocks.size(); ++b) {
     FRESHET_ASSIGN_OR_RETURN(const at::Tensor block,
-                             GatherBlock(ranks, layout, b, state, patience));
+                             GatherBlock(ranks, layout, b, state, state.device(), patience));
     if (block.defined()) whole.narrow(0, blocks[b].begin, blocks[b].size).copy_(block);
   }
   return absl::OkStatus();

@@ -18,10 +18,11 @@
 namespace freshet {
 
 // Gathers a block on rank 0 from the parts of all ranks; the others get an undefined tensor.
-// `state`: this rank's. `patience`: how long other ranks may take to begin. A collective operation,
-// as all below. Errors of Communicator.
+// `state`: this rank's. `device`: in whose memory `ranks` takes data. `patience`: how long other
+// ranks may take to begin. A collective operation, as all below. Errors of Communicator.
 absl::StatusOr<at::Tensor> GatherBlock(Communicator& ranks, const ShardLayout& layout, size_t block,
-                                       const at::Tensor& state, absl::Duration patience);
+                                       const at::Tensor& state, at::Device device,
+                                       absl::Duration patience);
 
 // Gathers all blocks on rank 0, one after the other, into `whole`, of the arena's size; undefined
 // on the other ranks.

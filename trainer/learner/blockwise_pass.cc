@@ -24,7 +24,7 @@ BlockwisePass::BlockwisePass(Parts parts, const std::vector<PackedBatch>& batche
                              std::vector<int64_t> tokens, at::ScalarType type)
     : parts_(std::move(parts)), tokens_(std::move(tokens)), type_(type) {
   for (const PackedBatch& batch : batches) {
-    PackedInputs inputs(batch, at::kCPU, type);
+    PackedInputs inputs(batch, parts_.device, type);
     AttentionFn attention = inputs.Attention(parts_.model.config());
     items_.push_back({std::move(inputs), std::move(attention), {}, {}});
   }
@@ -39,7 +39,8 @@ std::vector<size_t> BlockwisePass::ForwardBlocks() const {
 }
 
 at::Tensor BlockwisePass::EmptySums(size_t block) const {
-  return at::zeros({parts_.shards.blocks()[block].part * parts_.ranks.size()}, at::kFloat);
+  return at::zeros({parts_.shards.blocks()[block].part * parts_.ranks.size()},
+                   at::TensorOptions(parts_.device).dtype(at::kFloat));
 }
 
 at::Tensor BlockwisePass::HiddenOf(const at::Tensor& x, const at::Tensor& norm) const {
@@ -202,7 +203,8 @@ at::Tensor BlockwisePass::EmbeddingSums() {
   AddInOrder(
       [&](Item& item, size_t) -> absl::StatusOr<std::vector<at::Tensor>> {
         // The gradient does not depend on the values.
-        const at::Tensor leaf = Leaf(at::empty({1}, type_).expand({sum.size(0), sum.size(1)}));
+        const at::Tensor leaf =
+            Leaf(at::empty({1}, sum.options().dtype(type_)).expand({sum.size(0), sum.size(1)}));
         const at::Tensor x = Embed(leaf, item.inputs.token_ids());
         return GradientsOf(x, {leaf}, {std::exchange(item.gradient, {})});
       },

@@ -27,13 +27,14 @@ namespace freshet {
 // taking part in the exchange, because the others would wait: see failed().
 class BlockwisePass {
  public:
-  // What outlives the pass. On the CPU.
+  // What outlives the pass.
   struct Parts {
     const Transformer& model;
     const ParameterLayout& layout;
     const ShardLayout& shards;
     Communicator& ranks;
     Microbatches& microbatches;
+    at::Device device;
     std::function<void(bool)> on_wait;  // for a block: before and after
     absl::Duration patience;            // how long other ranks may take to compute
   };

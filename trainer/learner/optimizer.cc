@@ -125,6 +125,7 @@ absl::StatusOr<double> AdamW::GradNorm(const at::Tensor& gradients, ThreadPool& 
 }
 
 std::vector<double> AdamW::Squares(const at::Tensor& gradients, ThreadPool& pool) const {
+  if (!gradients.is_cpu()) return AtenSquares(gradients, ranges_);
   const float* numbers = Floats(gradients);
   std::vector<double> squares(pieces_.size());
   pool.For(std::ssize(pieces_), [&](int64_t i, int) {

@@ -191,7 +191,9 @@ absl::StatusOr<std::string_view> PolicyLearner::Arena() const try {
     state_->published = host;
   } else if (state_->divides_weights()) {
     if (!state_->published.defined()) {
-      state_->published = at::empty({state_->layout.num_elements}, state_->type());
+      state_->published =
+          at::empty({state_->layout.num_elements},
+                    at::TensorOptions(at::kCPU).dtype(state_->type()).pinned_memory(on_gpu()));
     }
     host = state_->published;
     FRESHET_RETURN_IF_ERROR(state_->GatherParts(state_->part_weights(), host));
@@ -256,6 +258,8 @@ std::vector<WeightEntry> PolicyLearner::WeightEntries() const {
 int64_t PolicyLearner::num_parameters() const { return state_->layout.num_parameters; }
 
 const PolicyLearnerOptions& PolicyLearner::options() const { return state_->options; }
+
+bool PolicyLearner::on_gpu() const { return !state_->device.is_cpu(); }
 
 int PolicyLearner::threads() const {
   return state_->Threads(/*divides_weights=*/state_->options.sharding == Sharding::kFull);

@@ -45,7 +45,7 @@ struct PolicyLearnerOptions {
   bool activation_checkpointing = false;  // see Transformer::Forward
   // On a GPU: equal batches give equal bits, at a cost. On the CPU they always do.
   bool deterministic = false;
-  Sharding sharding = Sharding::kNone;  // of several ranks, which are on the CPU
+  Sharding sharding = Sharding::kNone;  // of several ranks
   // With sharding: rank 0 has the whole state for a while, because it makes it, or because ranks
   // may join later. For plans of memory only.
   bool holds_whole_state = false;
@@ -159,6 +159,7 @@ class PolicyLearner final : public Learner {
   std::vector<WeightEntry> WeightEntries() const;
   int64_t num_parameters() const;
   int threads() const;
+  bool on_gpu() const;
   const PolicyLearnerOptions& options() const;
 
  private:

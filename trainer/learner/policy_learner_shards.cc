@@ -28,15 +28,16 @@ absl::Status PolicyLearner::DivideState() {
   using ReadBlock = absl::FunctionRef<absl::StatusOr<at::Tensor>(size_t block)>;
   const auto scatter = [&](const ReadBlock& read,
                            at::ScalarType type) -> absl::StatusOr<at::Tensor> {
-    at::Tensor part = at::empty({divided.StateSize(rank)}, type);
+    const at::TensorOptions kind = at::TensorOptions(state_->device).dtype(type);
+    at::Tensor part = at::empty({divided.StateSize(rank)}, kind);
     for (size_t b = 0; b < divided.blocks().size(); ++b) {
       const ShardLayout::Block& block = divided.blocks()[b];
       at::Tensor numbers;
       if (rank == 0) {
         FRESHET_ASSIGN_OR_RETURN(numbers, read(b));
-        numbers = numbers.to(type);
+        numbers = numbers.to(kind);
       } else {
-        numbers = at::empty({block.size}, type);
+        numbers = at::empty({block.size}, kind);
       }
       FRESHET_RETURN_IF_ERROR(Receive(BytesOf(numbers)));
       const ShardLayout::Part own = divided.PartOf(rank, b);
@@ -65,8 +66,12 @@ absl::Status PolicyLearner::DivideState() {
   const auto copy = [&](at::Tensor whole, StateFiles* files) -> absl::StatusOr<at::Tensor> {
     if (rank == 0 && files != nullptr) {
       FRESHET_ASSIGN_OR_RETURN(whole, state_->ReadWeights(*files));
+      whole = whole.to(state_->device);
     }
-    if (rank != 0) whole = at::empty({state_->layout.num_elements}, state_->type());
+    if (rank != 0) {
+      whole = at::empty({state_->layout.num_elements},
+                        at::TensorOptions(state_->device).dtype(state_->type()));
+    }
     FRESHET_RETURN_IF_ERROR(Receive(BytesOf(whole)));
     return whole;
   };
@@ -160,7 +165,7 @@ absl::Status PolicyLearner::HoldWholeState() try {
   const at::NoGradGuard no_grad;
   const AdamWState parts = state_->optimizer->GetState();
   const auto gather = [&](const at::Tensor& part) -> absl::StatusOr<at::Tensor> {
-    at::Tensor whole = at::empty({state_->layout.num_elements}, part.scalar_type());
+    at::Tensor whole = at::empty({state_->layout.num_elements}, part.options());
     FRESHET_RETURN_IF_ERROR(state_->GatherParts(part, whole));
     return whole;
   };
@@ -234,7 +239,7 @@ BlockwisePass PolicyLearner::MakePass(const std::vector<Run>& runs,
     state_->on_phase(waits ? RankPhase::kGathering : RankPhase::kComputing);
   };
   return BlockwisePass({state_->model, state_->layout, state_->shards, *state_->ranks,
-                        *state_->microbatches, on_wait, kShareTimeout},
+                        *state_->microbatches, state_->device, on_wait, kShareTimeout},
                        batches, tokens, state_->type());
 }
 

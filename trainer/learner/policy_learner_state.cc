@@ -149,7 +149,10 @@ absl::StatusOr<PolicyLearner::State::SnapshotParts> PolicyLearner::State::TakePa
   if (std::ranges::count(all, std::byte{0}) == 0) {
     WithMemoryFor([this] { return CheckpointCopyOf(options); },
                   [&] {
-                    for (at::Tensor& part : taken.parts) part = part.clone();
+                    for (at::Tensor& part : taken.parts) {
+                      part = part.to(at::kCPU, part.scalar_type(), /*non_blocking=*/false,
+                                     /*copy=*/true);
+                    }
                   });
   } else {
     FRESHET_LOG(Info) << "event=snapshot_lent reason="

@@ -60,7 +60,7 @@ absl::StatusOr<at::Tensor> GatheredBlocks::Gather(StateColumn column, size_t blo
   const at::NoGradGuard no_grad;
   Request request = {static_cast<int32_t>(column), static_cast<int32_t>(block)};
   FRESHET_RETURN_IF_ERROR(Exchange(over_, request, kAnswerPatience));
-  return GatherBlock(over_, layout_, block, parts_.at(static_cast<size_t>(column)),
+  return GatherBlock(over_, layout_, block, parts_.at(static_cast<size_t>(column)), at::kCPU,
                      kAnswerPatience);
 }
 
@@ -85,7 +85,7 @@ absl::Status ServeBlocks(Communicator& over, const ShardLayout& layout, const St
       return status;
     }
     FRESHET_RETURN_IF_ERROR(
-        GatherBlock(over, layout, block, parts.at(column), kAnswerPatience).status());
+        GatherBlock(over, layout, block, parts.at(column), at::kCPU, kAnswerPatience).status());
   }
 }
 

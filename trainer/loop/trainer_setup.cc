@@ -24,10 +24,11 @@ LearningRateSchedule MakeSchedule(const job::v1::JobSpec& spec) {
 
 namespace {
 
-// Ranks compute on the CPU. Jobs accepted by an older version name no device.
+// Jobs accepted by an older version name no device.
 std::string DeviceOfTrainer(const job::v1::JobSpec& spec) {
-  if (!spec.trainer().has_device() || spec.trainer().ranks() > 1) return "cpu";
-  return spec.trainer().device();
+  if (!spec.trainer().has_device()) return "cpu";
+  const std::string& device = spec.trainer().device();
+  return device == "auto" && spec.trainer().ranks() > 1 ? "cpu" : device;
 }
 
 }  // namespace

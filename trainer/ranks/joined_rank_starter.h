@@ -13,9 +13,9 @@
 
 namespace freshet {
 
-// Ranks that are processes on other hosts, which join this one by themselves, and whose collective
-// operations pass through their links. The first start waits 2 min for all of them; later ones wait
-// 10 s, and the time to free a rank's memory, for former ranks and replacements.
+// Ranks that are processes on other hosts, which join this one by themselves. The first start waits
+// 2 min for all of them; later ones wait 10 s, and the time to free a rank's memory, for former
+// ranks and replacements.
 class JoinedRankStarter final : public RankStarter {
  public:
   JoinedRankStarter(std::shared_ptr<JoinedRanks> joined, RankLinkOptions options)

@@ -1,5 +1,6 @@
 #include "trainer/ranks/rank_follower.h"
 
+#include <algorithm>
 #include <functional>
 #include <stop_token>
 #include <string>
@@ -14,6 +15,7 @@
 #include "base/str_cat.h"
 #include "collective/relay_communicator.h"
 #include "trainer/ranks/command_reader.h"
+#include "trainer/ranks/rank_group.h"
 #include "trainer/ranks/rank_work.h"
 
 namespace freshet {
@@ -164,21 +166,24 @@ absl::Status Work(CommandReader& commands, const RankParts& parts, Reports& repo
   SetLogRole(StrCat("rank-", start.number()));
   FRESHET_ASSIGN_OR_RETURN(const auto learner, parts.make_learner(start));
   reports.Set(RankReport::STATE_JOINING, 0);
-  std::unique_ptr<Communicator> communicator, background;
-  if (start.rendezvous_file().empty()) {
-    const auto relay = [&](RelayGroup group) {
+  const auto connect =
+      [&](RelayGroup group, const std::string& backend,
+          const std::string& rendezvous) -> absl::StatusOr<std::unique_ptr<Communicator>> {
+    if (backend.empty()) {
       return MakeRelayCommunicator(
           start.rank(), start.ranks(),
           std::make_shared<FollowerLinks>(group, commands.inbox(group), reports));
-    };
-    communicator = relay(RelayGroup::kTraining);
-    background = relay(RelayGroup::kBackground);
-  } else {
-    FRESHET_ASSIGN_OR_RETURN(communicator, parts.connect(start, start.rendezvous_file()));
-    if (!start.background_file().empty()) {
-      FRESHET_ASSIGN_OR_RETURN(background, parts.connect(start, start.background_file()));
     }
-  }
+    if (rendezvous.empty()) return nullptr;
+    FRESHET_ASSIGN_OR_RETURN(const auto opened, parts.open_backend(backend));
+    return opened->Connect({start.rank(), start.ranks(), rendezvous, kConnectTimeout});
+  };
+  FRESHET_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> communicator,
+                           connect(RelayGroup::kTraining, start.backend(), start.rendezvous()));
+  FRESHET_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Communicator> background,
+      connect(RelayGroup::kBackground, start.background_backend(), start.background_rendezvous()));
+  if (communicator == nullptr) return DataLoss("rank 0 gives no rendezvous");
   current.Set({communicator.get(), background.get()});
   const absl::Cleanup unset = [&] {
     current.Set({});
@@ -186,7 +191,7 @@ absl::Status Work(CommandReader& commands, const RankParts& parts, Reports& repo
   };
   learner->SetRanks({communicator.get(), background.get(),
                      [&](RankPhase phase) { reports.SetPhase(phase); }, start.number(),
-                     start.rendezvous_file().empty() ? 1 : start.ranks()});
+                     std::max(start.here(), 1)});
   const auto leave = [&](const absl::Status& status) {
     if (!communicator->error().ok()) left = true;
     return status;

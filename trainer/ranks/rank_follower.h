@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "collective/communicator.h"
+#include "collective/communicator_backend.h"
 #include "freshet/trainer/v1/rank.pb.h"
 #include "trainer/learner/policy_learner.h"
 #include "trainer/ranks/message_socket.h"
@@ -17,10 +17,8 @@ namespace freshet {
 struct RankParts {
   std::function<absl::StatusOr<std::unique_ptr<PolicyLearner>>(const trainer::v1::RankStart&)>
       make_learner;  // without weights
-  // Over Gloo with a rendezvous file, if rank 0 names one.
-  std::function<absl::StatusOr<std::unique_ptr<Communicator>>(const trainer::v1::RankStart&,
-                                                              const std::string& file)>
-      connect;
+  // One of those that rank 0 names, if it names any.
+  OpenCommunicatorBackend open_backend;
   // Called when rank 0 is gone, on another thread; may end the process.
   std::function<void()> on_orphaned = [] {};
 };

@@ -12,6 +12,9 @@
 
 namespace freshet {
 
+// Of a group, once all its ranks are about to connect.
+inline constexpr absl::Duration kConnectTimeout = absl::Seconds(60);
+
 // Rank 0's view of its group: the other ranks, started for it. Its destructor ends them. Not
 // thread-safe unless noted.
 class RankGroup {

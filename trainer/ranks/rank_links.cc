@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
@@ -10,7 +11,6 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/utf8.h"
-#include "collective/gloo_communicator.h"
 #include "collective/relay_communicator.h"
 #include "trainer/ranks/message_socket.h"
 #include "trainer/ranks/relay_inbox.h"
@@ -21,10 +21,10 @@ namespace {
 
 using trainer::v1::RankCommand;
 using trainer::v1::RankReport;
+using trainer::v1::RankStart;
 
 // An upper bound: a rank that hangs is killed after `silence`.
 constexpr absl::Duration kSendTimeout = absl::Minutes(10);
-constexpr absl::Duration kConnectTimeout = absl::Seconds(30);
 constexpr size_t kMaxReportBytes = size_t{2} << 20;  // a chunk of a collective operation
 constexpr size_t kMaxTextBytes = 200;                // of a rank's texts
 
@@ -48,9 +48,12 @@ class RankStates {
     const MutexLock lock(mu_);
     reports_[link].set_state(RankReport::STATE_FAILED);
     if (reason_.empty()) reason_ = reason;
+    connecting_.request_stop();
     for (Communicator* communicator : communicators_) communicator->Abort(reason_);
     changed_.NotifyAll();
   }
+  // Stops with the first loss.
+  std::stop_token connecting() const { return connecting_.get_token(); }
   void Attach(Communicator& communicator) {
     const MutexLock lock(mu_);
     communicators_.push_back(&communicator);
@@ -95,6 +98,7 @@ class RankStates {
   }
 
  private:
+  std::stop_source connecting_;
   mutable Mutex mu_;
   CondVar changed_;
   std::vector<RankReport> reports_ ABSL_GUARDED_BY(mu_);
@@ -228,37 +232,42 @@ class LinkedRankGroup final : public RankGroup {
 
   absl::Status Connect(const RankLinkOptions& options) {
     const auto size = static_cast<int>(ranks_.size()) + 1;
+    RankStart start = options.start;
+    start.set_ranks(size);
+    if (options.backend != nullptr) {
+      FRESHET_ASSIGN_OR_RETURN(*start.mutable_rendezvous(), options.backend->NewRendezvous());
+    }
+    if (options.background_backend != nullptr && options.divides_state) {
+      FRESHET_ASSIGN_OR_RETURN(*start.mutable_background_rendezvous(),
+                               options.background_backend->NewRendezvous());
+    }
     for (size_t i = 0; i < ranks_.size(); ++i) {
       ranks_[i]->Listen(i, options, states_);
       RankCommand command;
-      *command.mutable_start() = options.start;
+      *command.mutable_start() = start;
       command.mutable_start()->set_rank(static_cast<int>(i) + 1);
-      command.mutable_start()->set_ranks(size);
       command.mutable_start()->set_number(ranks_[i]->number());
       FRESHET_RETURN_IF_ERROR(ranks_[i]->Send(command, kSendTimeout));
     }
     FRESHET_RETURN_IF_ERROR(
         states_.AwaitJoining(options.start_timeout + TransferTime(options.state_bytes)));
-    if (options.start.rendezvous_file().empty()) {
-      const auto relay = [&](RelayGroup group) {
+    here_ = std::max(start.here(), 1);
+    const auto connect =
+        [&](RelayGroup group, CommunicatorBackend* backend,
+            const std::string& rendezvous) -> absl::StatusOr<std::unique_ptr<Communicator>> {
+      if (backend == nullptr) {
         return MakeRelayCommunicator(/*rank=*/0, size,
                                      std::make_shared<LeaderLinks>(ranks_, group));
-      };
-      communicator_ = relay(RelayGroup::kTraining);
-      background_ = relay(RelayGroup::kBackground);
-    } else {
-      here_ = size;
-      GlooOptions gloo;
-      gloo.size = size;
-      gloo.rendezvous_file = options.start.rendezvous_file();
-      gloo.file_owner = options.file_owner;
-      gloo.connect_timeout = kConnectTimeout;
-      FRESHET_ASSIGN_OR_RETURN(communicator_, ConnectGloo(gloo));
-      gloo.rendezvous_file = options.start.background_file();
-      if (!gloo.rendezvous_file.empty()) {
-        FRESHET_ASSIGN_OR_RETURN(background_, ConnectGloo(gloo));
       }
-    }
+      if (rendezvous.empty()) return nullptr;
+      return backend->Connect(
+          {/*rank=*/0, size, rendezvous, kConnectTimeout, states_.connecting()});
+    };
+    FRESHET_ASSIGN_OR_RETURN(
+        communicator_, connect(RelayGroup::kTraining, options.backend.get(), start.rendezvous()));
+    FRESHET_ASSIGN_OR_RETURN(background_,
+                             connect(RelayGroup::kBackground, options.background_backend.get(),
+                                     start.background_rendezvous()));
     if (background_ != nullptr) states_.Attach(*background_);
     states_.Attach(*communicator_);
     return absl::OkStatus();

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/unique_fd.h"
+#include "collective/communicator_backend.h"
 #include "trainer/ranks/rank_group.h"
 
 namespace freshet {
@@ -32,14 +33,16 @@ struct RankLink {
 };
 
 struct RankLinkOptions {
-  // What all of them get. With a rendezvous file they connect over Gloo on the loopback interface,
-  // otherwise their collective operations pass through the links.
+  // What all of them get.
   trainer::v1::RankStart start;
-  int64_t state_bytes = 0;  // that a rank allocates and fills before it joins
+  // Of the group and of the second one, for snapshots: `start` has their names. Null: collective
+  // operations pass through the links.
+  std::shared_ptr<CommunicatorBackend> backend, background_backend;
+  bool divides_state = false;  // otherwise a backend connects no second group
+  int64_t state_bytes = 0;     // that a rank allocates and fills before it joins
   absl::Duration start_timeout = absl::Seconds(60);  // without that
   // A rank that sends no report for so long counts as hung and is killed.
   absl::Duration silence = absl::Seconds(5);
-  std::shared_ptr<const void> file_owner;  // of the rendezvous file, see GlooOptions
   // Called with the number of a rank that is lost, on any thread. May be empty.
   std::function<void(int number)> on_loss;
 };

@@ -159,6 +159,15 @@ TEST_F(AdamWTest, AtenComputesTheSame) {
   }
 }
 
+TEST_F(AdamWTest, AtenSumsTheSquaresOfEachRange) {
+  const at::Tensor flat = at::tensor({2.0F, 3.0F, 6.0F, -1.0F, 3e30F}).to(TestDevice());
+  EXPECT_THAT(AtenSquares(flat, {{"a", 0, 2, false}, {"b", 3, 1, true}, {"c", 2, 1, true}}),
+              testing::ElementsAre(testing::DoubleNear(13, 1e-12), 1, 36));
+  const std::vector<double> large = AtenSquares(flat, {{"a", 4, 1, false}});
+  EXPECT_NEAR(large.at(0) / 9e60, 1, 1e-6);
+  EXPECT_THAT(AtenSquares(flat, {}), testing::IsEmpty());
+}
+
 TEST_F(AdamWTest, ResultsDoNotDependOnTheNumberOfThreads) {
   constexpr int64_t kSize = 300001;  // several pieces
   std::vector<std::vector<float>> results;

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "collective/nccl_backend.h"
+#include "tests/collective/fake_nccl.h"
 #include "tests/trainer/learner/policy_learner_fixture.h"
 #include "tests/trainer/ranks/thread_ranks.h"
 #include "trainer/ranks/data_parallel_learner.h"
@@ -63,13 +65,15 @@ class ShardedLearnerTest : public PolicyLearnerFixture {
     ThreadRanks* starter = nullptr;
     std::shared_ptr<Learner> learner;
   };
-  Ranked MakeRanked(int ranks, Sharding sharding, bool has_reference = false) const {
+  Ranked MakeRanked(
+      int ranks, Sharding sharding, bool has_reference = false,
+      ThreadRanks::BackendOfRank backend = [](int) { return MakeGlooBackend(); }) const {
     PolicyLearnerOptions options = options_;
     options.sharding = sharding;
     Ranked ranked;
     ranked.policy = MakeLearner(options);
     if (has_reference) ranked.policy->FreezeReference();
-    auto starter = std::make_unique<ThreadRanks>(options);
+    auto starter = std::make_unique<ThreadRanks>(options, std::move(backend));
     ranked.starter = starter.get();
     ranked.learner =
         std::make_shared<DataParallelLearner>(ranked.policy, std::move(starter), ranks);
@@ -102,6 +106,29 @@ struct Variant {
   int64_t minibatches = 1;
   int threads = 1;
 };
+
+// The tensors count as being on the GPU, where NCCL takes them without staging.
+class NcclRanksTest : public ShardedLearnerTest {
+ protected:
+  NcclRanksTest() { FakeNcclMemoryIsOnGpu(true); }
+  ~NcclRanksTest() override { FakeNcclMemoryIsOnGpu(false); }
+};
+
+TEST_F(NcclRanksTest, NcclGivesTheSameBitsAsGloo) {
+  const auto nccl = [](int rank) {
+    return *OpenNcclBackend({FRESHET_FAKE_NCCL, FRESHET_FAKE_NCCL}, /*device=*/rank);
+  };
+  options_.bf16 = true;
+  options_.loss.kl.coef = 0.01;
+  for (const Sharding sharding : {Sharding::kNone, Sharding::kOptimizer, Sharding::kFull}) {
+    SCOPED_TRACE(static_cast<int>(sharding));
+    const Ranked gloo = MakeRanked(2, sharding, /*has_reference=*/true);
+    const Ranked ranked = MakeRanked(2, sharding, /*has_reference=*/true, nccl);
+    EXPECT_EQ(TrainSteps(*ranked.learner, 1, 2).size(), 2U);
+    EXPECT_EQ(TrainSteps(*gloo.learner, 1, 2).size(), 2U);
+    EXPECT_TRUE(ResultOf(*ranked.learner) == ResultOf(*gloo.learner));
+  }
+}
 
 class ShardedVariantTest : public ShardedLearnerTest,
                            public testing::WithParamInterface<Variant> {};

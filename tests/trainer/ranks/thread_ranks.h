@@ -13,9 +13,8 @@
 #include <vector>
 
 #include "base/str_cat.h"
-#include "collective/gloo_communicator.h"
+#include "collective/gloo_backend.h"
 #include "model/torch_threads.h"
-#include "tests/model/test_directory.h"
 #include "tests/testing/fake_clock.h"
 #include "trainer/ranks/message_socket.h"
 #include "trainer/ranks/rank_follower.h"
@@ -81,10 +80,34 @@ class DyingCommunicator final : public Communicator {
 
 constexpr absl::Duration kRankPatience = absl::Minutes(2);
 
+// Connects ranks that die.
+class DyingBackend final : public CommunicatorBackend {
+ public:
+  DyingBackend(std::shared_ptr<CommunicatorBackend> inner, int dies_at, int overflows_at)
+      : inner_(std::move(inner)), dies_at_(dies_at), overflows_at_(overflows_at) {}
+
+  absl::StatusOr<std::string> NewRendezvous() override { return inner_->NewRendezvous(); }
+  absl::StatusOr<std::unique_ptr<Communicator>> Connect(const GroupPlace& place) override {
+    auto connected = inner_->Connect(place);
+    if (!connected.ok()) return connected;
+    return std::make_unique<DyingCommunicator>(*std::move(connected), dies_at_, overflows_at_);
+  }
+
+ private:
+  const std::shared_ptr<CommunicatorBackend> inner_;
+  const int dies_at_;
+  const int overflows_at_;
+};
+
 // Ranks that are threads of the test.
 class ThreadRanks final : public RankStarter {
  public:
-  explicit ThreadRanks(PolicyLearnerOptions options) : options_(std::move(options)) {}
+  using BackendOfRank = std::function<std::shared_ptr<CommunicatorBackend>(int rank)>;
+
+  // The second group, for snapshots, uses Gloo.
+  explicit ThreadRanks(
+      PolicyLearnerOptions options, BackendOfRank backend = [](int) { return MakeGlooBackend(); })
+      : options_(std::move(options)), backend_(std::move(backend)) {}
 
   // In the next `groups` groups, rank 1 dies at its operation `operation`.
   void Kill(int operation, int groups = 1) {
@@ -116,7 +139,10 @@ class ThreadRanks final : public RankStarter {
     if (available == 0) return absl::UnavailableError("no rank has joined");
     ranks = std::min(ranks, available + 1);
     in_group_ = ranks - 1;
-    const std::string file = directory_.File(StrCat("group-", started_));
+    const auto own = backend_(0);
+    const auto gloo = MakeGlooBackend();
+    const std::string rendezvous = *own->NewRendezvous();
+    const std::string second_rendezvous = HasBackground() ? *gloo->NewRendezvous() : "";
     const int dies_at = dying_groups_-- > 0 ? dies_at_ : -1;
     auto group = std::make_unique<Group>(in_group_);
     group_ = group.get();
@@ -130,13 +156,10 @@ class ThreadRanks final : public RankStarter {
         MessageSocket socket{UniqueFd(fd)};
         RankParts parts;
         parts.make_learner = [&](const trainer::v1::RankStart&) { return Make(rank); };
-        parts.connect =
-            [&](const trainer::v1::RankStart& start,
-                const std::string& path) -> absl::StatusOr<std::unique_ptr<Communicator>> {
-          auto connected = Connect(start.rank(), start.ranks(), path);
-          if (!connected.ok()) return connected.status();
-          return std::make_unique<DyingCommunicator>(
-              *std::move(connected), rank == 1 ? dies_at : -1, rank == 1 ? overflows_at : -1);
+        parts.open_backend = [&](const std::string& name) {
+          return std::make_shared<DyingBackend>(name == "gloo" ? MakeGlooBackend() : backend_(rank),
+                                                rank == 1 ? dies_at : -1,
+                                                rank == 1 ? overflows_at : -1);
         };
         (void)RunRank(socket, parts);
       });
@@ -144,16 +167,18 @@ class ThreadRanks final : public RankStarter {
       command.mutable_start()->set_rank(rank);
       command.mutable_start()->set_number(rank + 5);
       command.mutable_start()->set_ranks(ranks);
-      command.mutable_start()->set_rendezvous_file(file);
-      if (HasBackground()) command.mutable_start()->set_background_file(file + "-2");
+      command.mutable_start()->set_backend("tested");
+      command.mutable_start()->set_background_backend("gloo");
+      command.mutable_start()->set_rendezvous(rendezvous);
+      command.mutable_start()->set_background_rendezvous(second_rendezvous);
       const absl::Status sent = group->sockets.back()->Send(command, kRankPatience);
       if (!sent.ok()) return sent;
     }
-    auto connected = Connect(0, ranks, file);
+    auto connected = own->Connect({0, ranks, rendezvous, kRankPatience});
     if (!connected.ok()) return connected.status();
     group->connected = *std::move(connected);
     if (HasBackground()) {
-      auto second = Connect(0, ranks, file + "-2");
+      auto second = gloo->Connect({0, ranks, second_rendezvous, kRankPatience});
       if (!second.ok()) return second.status();
       group->second = *std::move(second);
     }
@@ -186,15 +211,6 @@ class ThreadRanks final : public RankStarter {
   };
 
   bool HasBackground() const { return options_.sharding != Sharding::kNone; }
-  static absl::StatusOr<std::unique_ptr<Communicator>> Connect(int rank, int ranks,
-                                                               const std::string& file) {
-    GlooOptions options;
-    options.rank = rank;
-    options.size = ranks;
-    options.rendezvous_file = file;
-    options.connect_timeout = kRankPatience;
-    return ConnectGloo(options);
-  }
   absl::StatusOr<std::unique_ptr<PolicyLearner>> Make(int rank) {
     UseOneTorchThread();
     auto learner = PolicyLearner::Create(options_, clock_);
@@ -203,9 +219,9 @@ class ThreadRanks final : public RankStarter {
   }
 
   Group* group_ = nullptr;  // the last one
-  TestDirectory directory_;
   FakeClock clock_;
   PolicyLearnerOptions options_;
+  const BackendOfRank backend_;
   int started_ = 0;
   int in_group_ = 0;
   int dies_at_ = -1;
