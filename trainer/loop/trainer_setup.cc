@@ -22,15 +22,10 @@ LearningRateSchedule MakeSchedule(const job::v1::JobSpec& spec) {
   return schedule;
 }
 
-namespace {
-
-// Ranks compute on the CPU. Jobs accepted by an older version name no device.
 std::string DeviceOfTrainer(const job::v1::JobSpec& spec) {
   if (!spec.trainer().has_device() || spec.trainer().ranks() > 1) return "cpu";
   return spec.trainer().device();
 }
-
-}  // namespace
 
 PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const ModelConfig& model,
                                         const LossSpec& loss, int processors) {
