@@ -17,11 +17,9 @@ namespace freshet {
 template <typename Maker>
 class DeviceMemoryContract : public testing::Test {
  protected:
+  Maker maker_;
   const std::shared_ptr<DeviceMemory> ours_ = maker_.Make();
   const std::shared_ptr<DeviceMemory> theirs_ = maker_.Make();
-
- private:
-  Maker maker_;
 };
 
 TYPED_TEST_SUITE_P(DeviceMemoryContract);
