@@ -70,7 +70,8 @@ absl::StatusOr<DeviceOffer> DeviceCopies::Offer(const WeightArena& file,
   };
   auto found = std::find_if(copies_.begin(), copies_.end(), of_file);
   if (found == copies_.end()) {
-    FreeIf([&](const Copy& copy) { return copies_.size() >= kMost || copy.size != file.size(); });
+    const bool full = copies_.size() >= kMost;
+    FreeIf([&](const Copy& copy) { return full || copy.size != file.size(); });
     if (copies_.size() >= kMost) {
       return ResourceExhausted("engines still read the ", kMost, " copies on the GPU");
     }

@@ -92,11 +92,11 @@ class FakeDeviceMemory final : public DeviceMemory {
   }
   void Free(std::byte* memory) override {
     const MutexLock lock(gpu_->mu_);
-    std::erase_if(gpu_->allocations_, [&](const auto& entry) {
-      if (entry.second.bytes->data() != memory) return false;
-      if (entry.second.open > 0) ++gpu_->freed_while_open_;
-      return true;
-    });
+    const FakeGpu::Allocation* const freed = gpu_->Find(memory);
+    if (freed == nullptr) return;
+    if (freed->open > 0) ++gpu_->freed_while_open_;
+    std::erase_if(gpu_->allocations_,
+                  [&](const auto& entry) { return entry.second.bytes->data() == memory; });
   }
   absl::Status Write(std::byte* to, std::span<const std::byte> from,
                      absl::Time /*deadline*/) override {
