@@ -33,7 +33,7 @@ INSTANTIATE_TYPED_TEST_SUITE_P(Fake, DeviceMemoryContract, FakeMaker);
 
 class CudaMemoryTest : public testing::Test {
  protected:
-  ~CudaMemoryTest() override { FakeCudaSetFault(FakeCudaFault::kNone); }
+  void TearDown() override { FakeCudaSetFault(FakeCudaFault::kNone); }
 };
 
 TEST_F(CudaMemoryTest, ReadsTheUuidOfItsGpu) {

@@ -61,6 +61,7 @@ int AllocateBytes(void** memory, size_t size) {
 
 using namespace freshet;  // NOLINT: the functions below have C names
 
+// NOLINTBEGIN(readability-identifier-naming)
 extern "C" {
 
 void FakeCudaSetFault(FakeCudaFault kind) {
@@ -171,3 +172,4 @@ const char* cudaGetErrorString(int error) {
   return error == kNoDriver ? "no driver" : error == kInvalidHandle ? "invalid handle" : "failed";
 }
 }
+// NOLINTEND(readability-identifier-naming)
