@@ -31,11 +31,7 @@ constexpr size_t kPropertyBytes = 8192;  // more than a cudaDeviceProp has
 constexpr size_t kBlockBytes = size_t{2} << 20;
 constexpr std::chrono::microseconds kPollPeriod(200);
 
-struct IpcHandle {  // cudaIpcMemHandle_t
-  std::array<char, kDeviceHandleBytes> bytes{};
-};
-
-using Stream = struct StreamObject*;  // cudaStream_t
+using Stream = void*;  // cudaStream_t
 
 // The parts of the CUDA runtime that CudaMemory uses; a cudaError_t is an int here.
 struct Runtime {
@@ -50,8 +46,8 @@ struct Runtime {
   int (*create_stream)(Stream* stream, unsigned flags) = nullptr;
   int (*destroy_stream)(Stream stream) = nullptr;
   int (*query_stream)(Stream stream) = nullptr;
-  int (*get_handle)(IpcHandle* handle, void* memory) = nullptr;
-  int (*open_handle)(void** memory, IpcHandle handle, unsigned flags) = nullptr;
+  int (*get_handle)(CudaIpcHandle* handle, void* memory) = nullptr;
+  int (*open_handle)(void** memory, CudaIpcHandle handle, unsigned flags) = nullptr;
   int (*close_handle)(void* memory) = nullptr;
   int (*last_error)() = nullptr;
   const char* (*error_text)(int error) = nullptr;
@@ -191,7 +187,7 @@ class CudaMemory final : public DeviceMemory {
   absl::StatusOr<std::string> Export(std::byte* memory) override {
     const DeviceScope scope(runtime_, options_.device);
     FRESHET_RETURN_IF_ERROR(scope.status());
-    IpcHandle handle;
+    CudaIpcHandle handle;
     FRESHET_RETURN_IF_ERROR(Check("cudaIpcGetMemHandle", runtime_.get_handle(&handle, memory)));
     return std::string(handle.bytes.begin(), handle.bytes.end());
   }
@@ -203,7 +199,7 @@ class CudaMemory final : public DeviceMemory {
     }
     const DeviceScope scope(runtime_, options_.device);
     FRESHET_RETURN_IF_ERROR(scope.status());
-    IpcHandle opened;
+    CudaIpcHandle opened;
     std::copy(handle.begin(), handle.end(), opened.bytes.begin());
     void* memory = nullptr;
     FRESHET_RETURN_IF_ERROR(

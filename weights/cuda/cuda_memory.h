@@ -1,6 +1,8 @@
 #ifndef FRESHET_WEIGHTS_CUDA_CUDA_MEMORY_H_
 #define FRESHET_WEIGHTS_CUDA_CUDA_MEMORY_H_
 
+#include <array>
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -8,6 +10,11 @@
 #include "weights/cuda/device_memory.h"
 
 namespace freshet {
+
+// Of the CUDA runtime's C interface, declared here because it is loaded at run time.
+struct CudaIpcHandle {  // cudaIpcMemHandle_t
+  std::array<char, kDeviceHandleBytes> bytes{};
+};
 
 struct CudaMemoryOptions {
   int device = 0;

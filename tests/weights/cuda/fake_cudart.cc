@@ -3,7 +3,6 @@
 // does not wait for it sees the bytes before it.
 #include "tests/weights/cuda/fake_cudart.h"
 
-#include <array>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -13,13 +12,15 @@
 #include <utility>
 #include <vector>
 
-struct FakeStreamObject {
-  std::deque<std::function<void()>> copies;
-  bool asked = false;
-};
+#include "weights/cuda/cuda_memory.h"
 
 namespace freshet {
 namespace {
+
+struct FakeStream {
+  std::deque<std::function<void()>> copies;
+  bool asked = false;
+};
 
 constexpr int kNumGpus = 2;
 constexpr int kInvalidValue = 1;
@@ -31,15 +32,11 @@ constexpr int kNotDone = 600;
 constexpr int kIllegalAddress = 700;
 constexpr char kMagic[] = "fake";
 
-struct FakeHandle {
-  std::array<char, 64> bytes{};
-};
-
 std::mutex gpu_mu;
 FakeCudaFault current_fault = FakeCudaFault::kNone;
 std::map<void*, std::unique_ptr<std::vector<char>>> allocations;  // of GPUs and pinned
 size_t gpu_bytes = 0;
-std::map<FakeStreamObject*, std::unique_ptr<FakeStreamObject>> streams;
+std::map<void*, std::unique_ptr<FakeStream>> streams;
 int opened = 0;
 thread_local int thread_device = 0;
 thread_local int pending = 0;
@@ -115,44 +112,45 @@ int cudaFreeHost(void* memory) {
   const std::lock_guard lock(gpu_mu);
   return Result(allocations.erase(memory) == 1 ? 0 : kInvalidValue);
 }
-int cudaMemcpyAsync(void* to, const void* from, size_t size, int /*kind*/,
-                    FakeStreamObject* stream) {
+int cudaMemcpyAsync(void* to, const void* from, size_t size, int /*kind*/, void* stream) {
   const std::lock_guard lock(gpu_mu);
-  stream->copies.push_back([=] { std::memcpy(to, from, size); });
-  stream->asked = false;
+  FakeStream& fake = *streams.at(stream);
+  fake.copies.push_back([=] { std::memcpy(to, from, size); });
+  fake.asked = false;
   return 0;
 }
-int cudaStreamCreateWithFlags(FakeStreamObject** stream, unsigned /*flags*/) {
+int cudaStreamCreateWithFlags(void** stream, unsigned /*flags*/) {
   const std::lock_guard lock(gpu_mu);
-  auto made = std::make_unique<FakeStreamObject>();
+  auto made = std::make_unique<FakeStream>();
   *stream = made.get();
   streams[*stream] = std::move(made);
   return 0;
 }
-int cudaStreamDestroy(FakeStreamObject* stream) {
+int cudaStreamDestroy(void* stream) {
   const std::lock_guard lock(gpu_mu);
   streams.erase(stream);
   return 0;
 }
-int cudaStreamQuery(FakeStreamObject* stream) {
+int cudaStreamQuery(void* stream) {
   const std::lock_guard lock(gpu_mu);
-  if (stream->copies.empty()) return 0;
+  FakeStream& fake = *streams.at(stream);
+  if (fake.copies.empty()) return 0;
   if (current_fault == FakeCudaFault::kCopy) return Result(kIllegalAddress);
-  if (current_fault == FakeCudaFault::kHang || !std::exchange(stream->asked, true)) {
+  if (current_fault == FakeCudaFault::kHang || !std::exchange(fake.asked, true)) {
     return Result(kNotDone);
   }
-  for (const auto& copy : stream->copies) copy();
-  stream->copies.clear();
+  for (const auto& copy : fake.copies) copy();
+  fake.copies.clear();
   return 0;
 }
-int cudaIpcGetMemHandle(FakeHandle* handle, void* memory) {
+int cudaIpcGetMemHandle(CudaIpcHandle* handle, void* memory) {
   const std::lock_guard lock(gpu_mu);
   if (current_fault == FakeCudaFault::kNoExport) return Result(kInvalidValue);
   std::memcpy(handle->bytes.data(), kMagic, sizeof(kMagic));
   std::memcpy(handle->bytes.data() + sizeof(kMagic), &memory, sizeof(memory));
   return 0;
 }
-int cudaIpcOpenMemHandle(void** memory, FakeHandle handle, unsigned flags) {
+int cudaIpcOpenMemHandle(void** memory, CudaIpcHandle handle, unsigned flags) {
   const std::lock_guard lock(gpu_mu);
   if (flags != 1) return Result(kInvalidValue);
   if (current_fault == FakeCudaFault::kNoOpen) return Result(kInvalidHandle);
