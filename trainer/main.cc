@@ -6,6 +6,7 @@
 #include "trainer/policy_learner_factory.h"
 #include "trainer/rank_process.h"
 #include "trainer/service/trainer_process.h"
+#include "weights/cuda/open_device_memory.h"
 
 int main(int argc, char** argv) {
   if (argc == 2 && std::string_view(argv[1]) == freshet::kRankCommand) {
@@ -13,5 +14,5 @@ int main(int argc, char** argv) {
   }
   freshet::PolicyLearnerFactory learners(freshet::SystemClock::Get());
   return freshet::RunTrainerProcess(argc, argv, learners, freshet::OpenBackend, {},
-                                    freshet::ReadGpuMemory);
+                                    freshet::ReadGpuMemory, freshet::OpenGpu);
 }

@@ -32,8 +32,8 @@ class WeightSyncObserver {
   // A member was left out, or a pull has failed; or, with cause "group", a group of a broadcast.
   virtual void OnFailure(const char* cause) = 0;
   // A publication of `job` brought its version to members by one route: "shm",
-  // "grpc_relay", "nccl" or "gloo". `took` has one entry per member, at least one, in any order. In
-  // a chain, members after a slow one are as slow.
+  // "cuda_ipc", "grpc_relay", "nccl" or "gloo". `took` has one entry per member, at least one, in
+  // any order. In a chain, members after a slow one are as slow.
   virtual void OnMembers(const std::string& job, const char* route,
                          const std::vector<absl::Duration>& took) = 0;
 };

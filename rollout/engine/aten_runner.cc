@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "rollout/engine/aten_attention.h"
+#include "rollout/engine/device_weights.h"
 
 namespace freshet {
 namespace {
@@ -71,7 +72,7 @@ void AtenRunner::LoadWeights(Lane lane, const WeightBytes& arena, Dtype dtype) {
   } else {
     if (!flat.defined())
       flat = at::empty({layout_.num_elements}, at::TensorOptions(device_).dtype(type));
-    flat.copy_(host);
+    CopyWeights(*arena, host, flat);
   }
   const TransformerWeights views = ViewWeights(layout_, flat);
   if (weights.layers.empty()) {

@@ -2,15 +2,23 @@
 
 #include <utility>
 
+#include "weights/cuda/device_copy_opener.h"
+#include "weights/grpc/cluster_route.h"
 #include "weights/grpc/weight_puller.h"
 
 namespace freshet {
 
 void ClusterRolloutWeights::Serve(const std::string& job, const std::string& transport,
+                                  const std::string& device,
                                   std::shared_ptr<WeightSubscriber> subscriber) {
   WeightEndpoint endpoint;
   endpoint.subscriber = std::move(subscriber);
   if (transport == "nccl" || transport == "gloo") endpoint.broadcast_backend = transport;
+  if (transport == RouteName(ClusterRoute::kCudaIpc)) {
+    endpoint.device_copies = std::make_shared<DeviceCopyOpener>(
+        open_gpu_ ? open_gpu_(device)
+                  : absl::UnimplementedError("this rollout was built without LibTorch"));
+  }
   service_.Serve(job, std::move(endpoint));
 }
 

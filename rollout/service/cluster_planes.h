@@ -10,6 +10,7 @@
 
 #include "rollout/environment/grpc/grpc_environment_client.h"
 #include "rollout/service/rollout_work.h"
+#include "weights/cuda/device_memory.h"
 #include "weights/grpc/weight_service.h"
 
 namespace freshet {
@@ -19,9 +20,11 @@ class ClusterRolloutWeights final : public RolloutWeightPlane {
  public:
   // Channels to engines and to trainers. `seed` randomizes which peers joiners pull from;
   // `time_scale` scales the timeouts; peers of `site` are preferred. `observer` may be null.
+  // `open_gpu` is for cuda_ipc and may be empty.
   ClusterRolloutWeights(GrpcWeightService& service, ChannelSource engines, ChannelSource trainers,
                         const Clock& clock, WeightSyncObserver* observer, uint64_t seed,
-                        double time_scale = 1.0, std::string site = {})
+                        double time_scale = 1.0, std::string site = {},
+                        OpenDeviceMemory open_gpu = {})
       : service_(service),
         engines_(std::move(engines)),
         trainers_(std::move(trainers)),
@@ -29,9 +32,10 @@ class ClusterRolloutWeights final : public RolloutWeightPlane {
         observer_(observer),
         seed_(seed),
         time_scale_(time_scale),
-        site_(std::move(site)) {}
+        site_(std::move(site)),
+        open_gpu_(std::move(open_gpu)) {}
 
-  void Serve(const std::string& job, const std::string& transport,
+  void Serve(const std::string& job, const std::string& transport, const std::string& device,
              std::shared_ptr<WeightSubscriber> subscriber) override;
   void Forget(const std::string& job) override { service_.Forget(job); }
   absl::Status Pull(const std::string& job, const PolicyVersion& at_least,
@@ -49,6 +53,7 @@ class ClusterRolloutWeights final : public RolloutWeightPlane {
   const uint64_t seed_;
   const double time_scale_;
   const std::string site_;
+  const OpenDeviceMemory open_gpu_;
 };
 
 // Environment workers of the cluster, or the one that the job names.

@@ -44,7 +44,7 @@ absl::StatusOr<std::unique_ptr<openai::EndpointPort>> StartPort(
 
 int RunRolloutProcess(int argc, char** argv, EngineFactory make_native,
                       OpenCommunicatorBackend open_backend, StoreWrapper wrap_store,
-                      GpuMemoryReader read_gpus) {
+                      GpuMemoryReader read_gpus, OpenDeviceMemory open_gpu) {
   CommandLine app("generates the samples of a cluster's jobs", "freshet-rollout");
   runtime::WorkerFlags flags;
   openai::EndpointFlags openai_flags;
@@ -84,7 +84,7 @@ int RunRolloutProcess(int argc, char** argv, EngineFactory make_native,
   WatchQueues(service, process->queues());
   ClusterRolloutWeights weights(service, engines, process->Members(cluster::v1::ROLE_TRAINER),
                                 clock, &sync, std::hash<std::string>()(process->incarnation()),
-                                flags.time_scale, flags.site);
+                                flags.time_scale, flags.site, std::move(open_gpu));
   RolloutContext context;
   context.open_store = process->open_store();
   engine.time_scale = flags.time_scale;

@@ -74,7 +74,9 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RolloutWork::Create(
                                                   *context.clock, std::move(options),
                                                   work->episodes_.get(), &work->endpoint_->queue());
   work->Attach();
-  context.weights->Serve(work->job_, spec.weight_sync().transport(), work->subscriber_);
+  context.weights->Serve(work->job_, spec.weight_sync().transport(),
+                         IsNative(spec) ? MakeEngineOptions(spec).device : "cpu",
+                         work->subscriber_);
   work->stats_id_ =
       context.stats_by_job->Begin(work->job_, [raw = work.get()] { return raw->Stats(); });
   return work;

@@ -46,8 +46,9 @@ class EnvironmentPool {
 class RolloutWeightPlane {
  public:
   virtual ~RolloutWeightPlane() = default;
+  // `device`: where the engine computes, as in OpenDevice; "cpu" if it takes the host's bytes.
   virtual void Serve(const std::string& job, const std::string& transport,
-                     std::shared_ptr<WeightSubscriber> subscriber) = 0;
+                     const std::string& device, std::shared_ptr<WeightSubscriber> subscriber) = 0;
   virtual void Forget(const std::string& job) = 0;
   // Pulls the newest version, at least `at_least`, from a member; see PullWeights. `timeout`: per
   // member.

@@ -24,7 +24,7 @@ std::vector<std::string> Refused(const std::string& transport, JobMode mode) {
 TEST(JobMode, OneProcessHasNobodyToSendWeightsTo) {
   EXPECT_THAT(Refused("auto", JobMode::kLocal), IsEmpty());
   EXPECT_THAT(Refused("inprocess", JobMode::kLocal), IsEmpty());
-  for (const char* transport : {"shm", "grpc_relay", "nccl", "gloo"}) {
+  for (const char* transport : {"shm", "cuda_ipc", "grpc_relay", "nccl", "gloo"}) {
     EXPECT_THAT(Refused(transport, JobMode::kLocal),
                 ElementsAre(StrCat("job.yaml:9: weight_sync.transport: ", transport,
                                    " joins processes, but freshet local is one process; use auto "
@@ -33,7 +33,7 @@ TEST(JobMode, OneProcessHasNobodyToSendWeightsTo) {
 }
 
 TEST(JobMode, SeparateServicesShareNoProcess) {
-  for (const char* transport : {"auto", "shm", "grpc_relay", "nccl", "gloo"}) {
+  for (const char* transport : {"auto", "shm", "cuda_ipc", "grpc_relay", "nccl", "gloo"}) {
     EXPECT_THAT(Refused(transport, JobMode::kCluster), IsEmpty());
   }
   EXPECT_THAT(Refused("inprocess", JobMode::kCluster),

@@ -59,7 +59,7 @@ TEST(Validator, Ranges) {
                 "job.yaml:9: weight_sync.every_steps: must be from 1 to 1024, got 0"},
            Case{9, "weight_sync: {transport: shm, timeout_ms: 100}", nullptr},
            Case{9, "weight_sync: {transport: tcp}",
-                "job.yaml:9: weight_sync.transport: must be one of auto, inprocess, shm, "
+                "job.yaml:9: weight_sync.transport: must be one of auto, inprocess, shm, cuda_ipc, "
                 "grpc_relay, nccl, gloo, got 'tcp'"},
            Case{9, "weight_sync: {timeout_ms: 99}",
                 "job.yaml:9: weight_sync.timeout_ms: must be from 100 to 3600000, got 99"},

@@ -22,16 +22,11 @@ LearningRateSchedule MakeSchedule(const job::v1::JobSpec& spec) {
   return schedule;
 }
 
-namespace {
-
-// Jobs accepted by an older version name no device.
 std::string DeviceOfTrainer(const job::v1::JobSpec& spec) {
   if (!spec.trainer().has_device()) return "cpu";
   const std::string& device = spec.trainer().device();
   return device == "auto" && spec.trainer().ranks() > 1 ? "cpu" : device;
 }
-
-}  // namespace
 
 PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const ModelConfig& model,
                                         const LossSpec& loss, int processors) {

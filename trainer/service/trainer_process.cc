@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/command_line.h"
 #include "base/fault_point.h"
+#include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/version.h"
 #include "services/runtime/channel.h"
@@ -111,7 +112,7 @@ int ServeRank(const runtime::WorkerFlags& flags, const RankFlags& ranks, Learner
 
 int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners,
                       const OpenCommunicatorBackend& open_backend, StoreWrapper wrap_store,
-                      GpuMemoryReader read_gpus) {
+                      GpuMemoryReader read_gpus, const OpenDeviceMemory& open_gpu) {
   CommandLine app("trains the models of a cluster's jobs", "freshet-trainer");
   runtime::WorkerFlags flags;
   std::string state_dir = DefaultStateDir();
@@ -169,6 +170,16 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners,
   GrpcTrainerService service(learners, state_dir, *roots);
   process->queues().Watch("trainer_calls", GrpcTrainerService::kMaxQueue,
                           [&] { return static_cast<int64_t>(service.queued_calls()); });
+  // Of the process, because an engine may still read a copy at the end of its job.
+  std::shared_ptr<DeviceCopies> copies;
+  OpenDeviceCopies open_copies;
+  if (open_gpu) {
+    open_copies = [&](const std::string& device) -> absl::StatusOr<std::shared_ptr<DeviceCopies>> {
+      FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<DeviceMemory> gpu, open_gpu(device));
+      if (copies == nullptr) copies = std::make_shared<DeviceCopies>(std::move(gpu));
+      return copies;
+    };
+  }
   TrainingContext context;
   context.open_store = process->open_store();
   context.events = &process->events();
@@ -176,7 +187,7 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners,
   context.roots = *roots;
   context.open_weights = [&](const cluster::v1::Assign& assign) {
     return ClusterWeightPlane::Create(assign, host, flags.site, engines, clock, &sync, weights,
-                                      open_backend, flags.time_scale);
+                                      open_backend, open_copies, flags.time_scale);
   };
   context.clock = &clock;
   context.faults = &faults;

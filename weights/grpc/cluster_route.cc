@@ -5,12 +5,13 @@
 namespace freshet {
 
 absl::StatusOr<ClusterRoute> ParseClusterRoute(std::string_view transport) {
-  for (const ClusterRoute route : {ClusterRoute::kAuto, ClusterRoute::kShm, ClusterRoute::kRelay,
-                                   ClusterRoute::kNccl, ClusterRoute::kGloo}) {
+  for (const ClusterRoute route :
+       {ClusterRoute::kAuto, ClusterRoute::kShm, ClusterRoute::kCudaIpc, ClusterRoute::kRelay,
+        ClusterRoute::kNccl, ClusterRoute::kGloo}) {
     if (transport == RouteName(route)) return route;
   }
   return InvalidArgument("weight_sync.transport is '", transport,
-                         "'; a cluster takes auto, shm, grpc_relay, nccl or gloo");
+                         "'; a cluster takes auto, shm, cuda_ipc, grpc_relay, nccl or gloo");
 }
 
 const char* RouteName(ClusterRoute route) {
@@ -19,6 +20,8 @@ const char* RouteName(ClusterRoute route) {
       return "auto";
     case ClusterRoute::kShm:
       return "shm";
+    case ClusterRoute::kCudaIpc:
+      return "cuda_ipc";
     case ClusterRoute::kRelay:
       return "grpc_relay";
     case ClusterRoute::kNccl:

@@ -165,7 +165,7 @@ ClusterTransport::Outcomes ClusterTransport::Deliver(const Delivery& delivery) {
   std::vector<WeightMember> relayed;
   for (const WeightMember& member : delivery.members) {
     const bool relay = options_.route == ClusterRoute::kRelay ||
-                       (options_.route == ClusterRoute::kAuto && RelayOnly(member.worker));
+                       (options_.route != ClusterRoute::kShm && RelayOnly(member.worker));
     (relay ? relayed : shared).push_back(member);
   }
   Outcomes outcomes;
@@ -186,15 +186,19 @@ ClusterTransport::Outcomes ClusterTransport::Deliver(const Delivery& delivery) {
       chain = std::jthread([&] { outcomes = SendRelay(delivery, relayed, deadline); });
     }
     Outcomes mapped;
-    if (!shared.empty()) mapped = SendShared(delivery, **file, shared);
+    if (!shared.empty()) mapped = SendShared(delivery, **file, shared, deadline);
     if (chain.joinable()) chain.join();
     outcomes.merge(mapped);
   }
-  if (options_.route != ClusterRoute::kAuto) return outcomes;
+  if (options_.route == ClusterRoute::kShm) return outcomes;
   // Members that turned out not to share memory form their own chain.
   std::vector<WeightMember> others;
   for (const WeightMember& member : shared) {
-    if (absl::IsUnimplemented(outcomes.at(member.worker).status)) others.push_back(member);
+    const absl::Status& status = outcomes.at(member.worker).status;
+    if (!absl::IsUnimplemented(status)) continue;
+    FRESHET_LOG(Info) << "event=no_shared_memory member=" << member.worker
+                      << " reason=" << LogQuoted(Message(status));
+    others.push_back(member);
   }
   if (others.empty()) return outcomes;
   SetRelayOnly(others);
@@ -206,21 +210,31 @@ ClusterTransport::Outcomes ClusterTransport::Deliver(const Delivery& delivery) {
 
 ClusterTransport::Outcomes ClusterTransport::SendShared(const Delivery& delivery,
                                                         const WeightArena& file,
-                                                        const std::vector<WeightMember>& members) {
+                                                        const std::vector<WeightMember>& members,
+                                                        absl::Time deadline) {
+  const absl::Time start = clock_.Now();
   auto request = std::make_shared<weights::v1::PrepareSharedRequest>();
   request->set_job(options_.job);
   ManifestToProto(delivery.manifest, *request->mutable_manifest());
   request->set_path(MemoryFilePath(file));
   request->set_host(options_.host);
-  const absl::Duration timeout =
-      std::min(Timeout(delivery),
-               options_.silence_timeout + absl::Seconds(1) * (file.size() / kSlowestVerify));
+  const absl::Duration most =
+      options_.silence_timeout + absl::Seconds(1) * (file.size() / kSlowestVerify);
+  if (options_.device_copies != nullptr) {
+    const std::optional<DeviceOffer> offer = options_.device_copies->OfferOrLog(
+        file, delivery.manifest.content_hash, start + std::min(most, (deadline - start) / 2));
+    if (offer.has_value()) OfferToProto(*offer, *request->mutable_device_copy());
+  }
+  const absl::Duration before = clock_.Now() - start;
+  const absl::Duration timeout = std::min(deadline - start - before, most);
+  std::vector<std::shared_ptr<weights::v1::PrepareReply>> replies(members.size());
   const std::vector<MemberAnswer> answers = CallMembers(
       members, channels_, timeout, events_,
       [&](const std::string& worker) { return Departed(delivery, worker); },
-      [&](size_t, weights::v1::WeightService::Stub& stub, grpc::ClientContext* context,
+      [&](size_t i, weights::v1::WeightService::Stub& stub, grpc::ClientContext* context,
           std::function<void(grpc::Status)> done) {
         auto reply = std::make_shared<weights::v1::PrepareReply>();
+        replies[i] = reply;
         stub.async()->PrepareShared(context, request.get(), reply.get(),
                                     [request, reply, done = std::move(done)](grpc::Status status) {
                                       done(std::move(status));
@@ -228,7 +242,11 @@ ClusterTransport::Outcomes ClusterTransport::SendShared(const Delivery& delivery
       });
   Outcomes outcomes;
   for (size_t i = 0; i < members.size(); ++i) {
-    outcomes[members[i].worker] = {answers[i].status, answers[i].took};
+    Outcome outcome{answers[i].status, before + answers[i].took};
+    if (outcome.status.ok() && replies[i]->device_copy()) {
+      outcome.route = RouteName(ClusterRoute::kCudaIpc);
+    }
+    outcomes[members[i].worker] = std::move(outcome);
   }
   return outcomes;
 }

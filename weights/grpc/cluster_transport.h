@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "collective/communicator_backend.h"
+#include "weights/cuda/device_copies.h"
 #include "weights/grpc/channel_source.h"
 #include "weights/grpc/cluster_route.h"
 #include "weights/grpc/event_count.h"
@@ -33,6 +34,7 @@ struct ClusterTransportOptions {
   std::string host;                                        // runtime::HostId()
   std::string site = {};                                   // of the trainer
   std::shared_ptr<CommunicatorBackend> backend = nullptr;  // for kNccl and kGloo
+  std::shared_ptr<DeviceCopies> device_copies = nullptr;   // for kCudaIpc; null: none
   int64_t piece_bytes = int64_t{64} << 20;                 // of a broadcast; at least a bucket
   // Maximum time to transfer one version; slower members are skipped. Absent: TransferTime of its
   // bytes.
@@ -100,7 +102,7 @@ class ClusterTransport final : public WeightTransport {
   // Sends a version to members. The result has an entry for each.
   Outcomes Deliver(const Delivery& delivery) ABSL_LOCKS_EXCLUDED(mu_);
   Outcomes SendShared(const Delivery& delivery, const WeightArena& file,
-                      const std::vector<WeightMember>& members);
+                      const std::vector<WeightMember>& members, absl::Time deadline);
   // Sends along the chains of PlanRelay in parallel.
   Outcomes SendRelay(const Delivery& delivery, const std::vector<WeightMember>& members,
                      absl::Time deadline);

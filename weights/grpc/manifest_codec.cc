@@ -63,6 +63,18 @@ CommitReceipt ReceiptFromProto(const weights::v1::Receipt& message) {
           message.content_hash(), message.digest()};
 }
 
+void OfferToProto(const DeviceOffer& offer, weights::v1::DeviceCopy& message) {
+  message.set_gpu_uuid(offer.uuid);
+  message.set_handle(offer.handle);
+  message.set_size(static_cast<int64_t>(offer.size));
+  message.set_digest(offer.digest);
+}
+
+DeviceOffer OfferFromProto(const weights::v1::DeviceCopy& message) {
+  return {message.gpu_uuid(), message.handle(), static_cast<uint64_t>(message.size()),
+          message.digest()};
+}
+
 void ResultToProto(const std::string& worker, const absl::Status& status,
                    weights::v1::MemberResult& message) {
   message.set_worker(worker);

@@ -8,6 +8,7 @@
 #include "base/policy_version.h"
 #include "freshet/weights/v1/weight_service.pb.h"
 #include "google/protobuf/duration.pb.h"
+#include "weights/cuda/device_copies.h"
 #include "weights/manifest.h"
 
 namespace freshet {
@@ -22,6 +23,9 @@ CommitReceipt ReceiptFromProto(const weights::v1::Receipt& message);
 
 void PolicyToProto(const PolicyVersion& policy, trajectory::v1::PolicyVersion& message);
 PolicyVersion PolicyFromProto(const trajectory::v1::PolicyVersion& message);
+
+void OfferToProto(const DeviceOffer& offer, weights::v1::DeviceCopy& message);
+DeviceOffer OfferFromProto(const weights::v1::DeviceCopy& message);
 
 // A member's result. Worker "": the receiver of the call.
 void ResultToProto(const std::string& worker, const absl::Status& status,

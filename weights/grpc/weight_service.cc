@@ -172,7 +172,8 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* GrpcWeightService::
   return PrepareReactor::Open(std::make_shared<PrepareReactor>(*this, context, std::move(refused)));
 }
 
-absl::Status GrpcWeightService::TakeShared(const weights::v1::PrepareSharedRequest& request) {
+absl::StatusOr<weights::v1::PrepareReply> GrpcWeightService::TakeShared(
+    const weights::v1::PrepareSharedRequest& request) {
   FRESHET_ASSIGN_OR_RETURN(const Served served, FindServed(request.job()));
   const WeightEndpoint& endpoint = served.endpoint;
   if (endpoint.subscriber == nullptr) {
@@ -185,25 +186,28 @@ absl::Status GrpcWeightService::TakeShared(const weights::v1::PrepareSharedReque
   FRESHET_RETURN_IF_ERROR(CheckManifest(manifest, endpoint.limits));
   FRESHET_ASSIGN_OR_RETURN(const WeightSubscriber::Admission admission,
                            endpoint.subscriber->Admit(manifest));
-  if (admission == WeightSubscriber::Admission::kHeld) return absl::OkStatus();
+  weights::v1::PrepareReply reply;
+  ResultToProto("", absl::OkStatus(), *reply.add_members());
+  if (admission == WeightSubscriber::Admission::kHeld) return reply;
   const absl::Time start = clock_.Now();
   FRESHET_ASSIGN_OR_RETURN(WeightBytes bytes, served.files->Map(request.path(), manifest));
   if (observer_ != nullptr) observer_->OnPhase(WeightPhase::kVerify, clock_.Now() - start);
-  return endpoint.subscriber->PrepareVerified(manifest, std::move(bytes));
+  if (endpoint.device_copies != nullptr && request.has_device_copy()) {
+    const LogScope scope(request.job());
+    bytes = endpoint.device_copies->Attach(std::move(bytes), request.path(),
+                                           OfferFromProto(request.device_copy()));
+    reply.set_device_copy(bytes->device_copy().has_value());
+  }
+  FRESHET_RETURN_IF_ERROR(endpoint.subscriber->PrepareVerified(manifest, std::move(bytes)));
+  return reply;
 }
 
 grpc::ServerUnaryReactor* GrpcWeightService::PrepareShared(
     grpc::CallbackServerContext* context, const weights::v1::PrepareSharedRequest* request,
     weights::v1::PrepareReply* reply) {
-  return runtime::RunUnary(
-      calls_, context, request, reply,
-      [this](const weights::v1::PrepareSharedRequest& shared,
-             const runtime::CallContext&) -> absl::StatusOr<weights::v1::PrepareReply> {
-        FRESHET_RETURN_IF_ERROR(TakeShared(shared));
-        weights::v1::PrepareReply result;
-        ResultToProto("", absl::OkStatus(), *result.add_members());
-        return result;
-      });
+  return runtime::RunUnary(calls_, context, request, reply,
+                           [this](const weights::v1::PrepareSharedRequest& shared,
+                                  const runtime::CallContext&) { return TakeShared(shared); });
 }
 
 absl::StatusOr<BroadcastReceiver::Reply> GrpcWeightService::TakeBroadcast(

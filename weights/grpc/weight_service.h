@@ -16,6 +16,7 @@
 #include "services/runtime/executor.h"
 #include "services/runtime/unary.h"
 #include "weights/broadcast_receiver.h"
+#include "weights/cuda/device_copy_opener.h"
 #include "weights/grpc/channel_source.h"
 #include "weights/manifest.h"
 #include "weights/shm/memory_file_reader.h"
@@ -35,6 +36,7 @@ struct WeightEndpoint {
   std::function<std::optional<CommittedWeights>()> committed;
   WeightLimits limits;
   std::string broadcast_backend = {};  // "nccl" or "gloo"; "": takes part in no broadcasts
+  std::shared_ptr<DeviceCopyOpener> device_copies = nullptr;  // null: opens none
 };
 
 struct WeightServiceOptions {
@@ -111,7 +113,8 @@ class GrpcWeightService final
       ABSL_LOCKS_EXCLUDED(mu_);
   // A Prepare call has ended.
   void Ended() ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status TakeShared(const weights::v1::PrepareSharedRequest& request);
+  absl::StatusOr<weights::v1::PrepareReply> TakeShared(
+      const weights::v1::PrepareSharedRequest& request);
   absl::StatusOr<BroadcastReceiver::Reply> TakeBroadcast(
       const weights::v1::PrepareBroadcastRequest& request, const runtime::CallContext& call);
   absl::StatusOr<CommittedWeights> FindCommitted(const grpc::ByteBuffer& request);

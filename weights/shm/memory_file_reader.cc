@@ -48,6 +48,13 @@ absl::Status NoMapping() {
   return ResourceExhausted("shared memory: mmap: ", std::strerror(errno));
 }
 
+// After open() has failed.
+absl::Status NotOpened(const std::string& path) {
+  const bool full = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+  return StatusOf(full ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kUnimplemented,
+                  path, ": cannot be opened: ", std::strerror(errno));
+}
+
 }  // namespace
 
 std::shared_ptr<const MappedFile> MemoryFileReader::MappingOf(int fd, dev_t device, ino_t inode,
@@ -82,9 +89,7 @@ absl::StatusOr<WeightBytes> MemoryFileReader::Map(const std::string& path,
   const auto locked =
       std::make_shared<LockedMapping>(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   const int fd = locked->file.fd();
-  if (fd < 0) {
-    return absl::UnimplementedError(StrCat(path, ": cannot be opened: ", std::strerror(errno)));
-  }
+  if (fd < 0) return NotOpened(path);
   const auto size = static_cast<size_t>(manifest.total_bytes);
   const int seals = ::fcntl(fd, F_GET_SEALS);
   const bool sealed = seals >= 0 && (seals & kFixedSizeSeals) == kFixedSizeSeals;

@@ -27,6 +27,7 @@ class MemoryFileReader {
   //   DATA_LOSS: they are other bytes, such as those of a newer version.
   //   INVALID_ARGUMENT: `path` is not a MemoryFilePath.
   //   UNAVAILABLE: its owner is writing to it.
+  //   RESOURCE_EXHAUSTED: this process is out of descriptors or memory.
   //   UNIMPLEMENTED: it cannot be opened or locked here, or is not a memory file of that size (for
   //     example because `path` refers to something else in this process's namespace).
   absl::StatusOr<WeightBytes> Map(const std::string& path, const WeightManifest& manifest)

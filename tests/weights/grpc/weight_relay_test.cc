@@ -473,6 +473,7 @@ TEST_F(WeightRelayTest, ASlowMemberIsTheSlowestOfEveryPublication) {
 TEST(ClusterRoute, IsWhatTheJobSays) {
   EXPECT_EQ(*ParseClusterRoute("auto"), ClusterRoute::kAuto);
   EXPECT_EQ(*ParseClusterRoute("shm"), ClusterRoute::kShm);
+  EXPECT_EQ(*ParseClusterRoute("cuda_ipc"), ClusterRoute::kCudaIpc);
   EXPECT_EQ(*ParseClusterRoute("grpc_relay"), ClusterRoute::kRelay);
   EXPECT_EQ(*ParseClusterRoute("nccl"), ClusterRoute::kNccl);
   EXPECT_EQ(*ParseClusterRoute("gloo"), ClusterRoute::kGloo);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -308,6 +309,22 @@ TEST(MemoryFileReader, RefusesAPathOfAnotherForm) {
               absl::StatusCode::kInvalidArgument)
         << path;
   }
+}
+
+TEST(MemoryFileReader, SaysThatTheProcessIsOutOfDescriptors) {
+  const VersionForTest version = Version(1);
+  MemoryFileStager stager;
+  const WeightBytes staged = Stage(stager, version);
+  const std::string path = MemoryFilePath(*staged);
+  MemoryFileReader reader;
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status status = reader.Map(path, version.manifest).status();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_TRUE(reader.Map(path, version.manifest).ok());
 }
 
 TEST(MemoryFileReader, RefusesWhatIsNotASealedFileOfThatSize) {
