@@ -23,8 +23,8 @@ namespace freshet {
 
 LearningRateSchedule MakeSchedule(const job::v1::JobSpec& spec);
 
-// Where the job's trainer computes, as in OpenDevice. The CPU for several ranks with `auto`, and for
-// jobs accepted by an older version, which name no device.
+// Where the job's trainer computes, as in OpenDevice. The CPU for several ranks with `auto`, and
+// for jobs accepted by an older version, which name no device.
 std::string DeviceOfTrainer(const job::v1::JobSpec& spec);
 
 // `processors`: of a job that sets no number of threads; its ranks share them.

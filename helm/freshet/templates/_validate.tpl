@@ -169,8 +169,8 @@
 {{- fail "controller.datasets.existingClaim and controller.datasets.configMap are both set: leave one of them empty" -}}
 {{- end -}}
 {{- end -}}
-{{- if and (gt (int .Values.trainer.ranks) 1) (gt (int .Values.trainer.gpu.count) 0) -}}
-{{- fail "trainer.ranks is above 1 with trainer.gpu.count above 0: ranks compute on CPUs, so their GPUs would be unused; set one of them to its default" -}}
+{{- if and (gt (int .Values.trainer.ranks) 1) (gt (int .Values.trainer.gpu.count) 0) .Values.networkPolicy.enabled (not .Values.networkPolicy.nccl) -}}
+{{- fail "trainer.ranks is above 1 with trainer.gpu.count above 0, but networkPolicy.nccl is false: ranks on GPUs exchange data by NCCL, which neither encrypts nor authenticates; set it to true to allow that" -}}
 {{- end -}}
 {{- end -}}
 
