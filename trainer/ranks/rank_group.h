@@ -13,7 +13,7 @@
 namespace freshet {
 
 // Of a group, once all its ranks are about to connect.
-inline constexpr absl::Duration kConnectTimeout = absl::Seconds(60);
+inline constexpr absl::Duration kConnectTimeout = absl::Seconds(30);
 
 // Rank 0's view of its group: the other ranks, started for it. Its destructor ends them. Not
 // thread-safe unless noted.
