@@ -5,12 +5,18 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <random>
+#include <stop_token>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/digest.h"
+#include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "collective/gloo_communicator.h"
@@ -65,6 +71,42 @@ class GroupFile {
   const std::string path_;
 };
 
+// What a thread that connects shares with its caller, which may leave earlier: Gloo cannot be
+// interrupted, and its limit holds for each of several steps.
+struct Connecting {
+  Mutex mu;
+  CondVar changed;
+  bool stopped ABSL_GUARDED_BY(mu) = false;
+  std::optional<absl::StatusOr<std::unique_ptr<Communicator>>> result ABSL_GUARDED_BY(mu);
+};
+
+absl::StatusOr<std::unique_ptr<Communicator>> ConnectBefore(absl::Time deadline,
+                                                            const std::stop_token& stop,
+                                                            const GlooOptions& options) {
+  const auto connecting = std::make_shared<Connecting>();
+  std::thread([connecting, options] {
+    absl::StatusOr<std::unique_ptr<Communicator>> result = ConnectGloo(options);
+    const MutexLock lock(connecting->mu);
+    connecting->result = std::move(result);
+    connecting->changed.NotifyAll();
+  }).detach();
+  const std::stop_callback on_stop(stop, [&connecting] {
+    const MutexLock lock(connecting->mu);
+    connecting->stopped = true;
+    connecting->changed.NotifyAll();
+  });
+  const MutexLock lock(connecting->mu);
+  while (!connecting->result.has_value()) {
+    if (connecting->stopped) return absl::AbortedError("connecting was stopped");
+    const absl::Duration left = deadline - SystemClock::Get().Now();
+    if (left <= absl::ZeroDuration()) {
+      return absl::DeadlineExceededError("collective: not all ranks have connected in time");
+    }
+    connecting->changed.WaitFor(connecting->mu, left);
+  }
+  return *std::move(connecting->result);
+}
+
 class GlooBackend final : public CommunicatorBackend {
  public:
   absl::StatusOr<std::string> NewRendezvous() override {
@@ -86,7 +128,7 @@ class GlooBackend final : public CommunicatorBackend {
     // Every rank removes it at the end: the group is connected or has failed then.
     options.file_owner = std::make_shared<GroupFile>(options.rendezvous_file);
     options.connect_timeout = place.timeout;
-    return ConnectGloo(options);
+    return ConnectBefore(SystemClock::Get().Now() + place.timeout, place.stop, options);
   }
 };
 

@@ -7,9 +7,6 @@
 
 namespace freshet {
 
-// The WordDigest of a contiguous tensor's bytes, computed on its device, on the current stream.
-uint64_t DigestOf(const at::Tensor& tensor);
-
 // Copies `copy` to `flat`, a contiguous tensor of the arena's size and number format on the copy's
 // GPU, on the current stream, and compares the digest of what `flat` then has. So neither another
 // process that writes to the copy nor the end of its owner can leave other weights unnoticed.

@@ -6,13 +6,14 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/digest.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/utf8.h"
 #include "model/tensor_convert.h"
+#include "model/tensor_digest.h"
 #include "trainer/learner/policy_learner.h"
 #include "trainer/learner/policy_learner_state.h"
-#include "trainer/learner/weight_digest.h"
 #include "weights/transfer_time.h"
 
 namespace freshet {
@@ -95,7 +96,10 @@ absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& ow
   std::memcpy(mine.message, message.data(), std::min(message.size(), sizeof(mine.message) - 1));
   // Parts differ anyway.
   const at::Tensor& compared = state_->divided() ? state_->weights : state_->masters;
-  if (compared.defined()) mine.weights = DigestOfWeights(compared);
+  if (compared.defined()) {
+    mine.weights =
+        compared.is_cpu() ? Xxh3(compared.const_data_ptr(), compared.nbytes()) : DigestOf(compared);
+  }
   if (own.ok()) mine.sums = *own;
   state_->on_phase(RankPhase::kExchanging);
   std::vector<RankOutcome> all(static_cast<size_t>(state_->ranks->size()));

@@ -33,8 +33,8 @@ class ChildRankStarter final : public RankStarter {
   const bool gpu_each_;
 };
 
-// The CUDA_VISIBLE_DEVICES of a process that sees only GPU `number` of those that a process with
-// `visible` sees; null: it is not set.
+// The value of CUDA_VISIBLE_DEVICES for a process that sees only GPU `number` of those that a
+// process with `visible` sees; null: it is not set.
 std::string OnlyGpu(const char* visible, int number);
 
 }  // namespace freshet

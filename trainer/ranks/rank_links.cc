@@ -260,8 +260,10 @@ class LinkedRankGroup final : public RankGroup {
                                      std::make_shared<LeaderLinks>(ranks_, group));
       }
       if (rendezvous.empty()) return nullptr;
-      return backend->Connect(
-          {/*rank=*/0, size, rendezvous, kConnectTimeout, states_.connecting()});
+      auto connected =
+          backend->Connect({/*rank=*/0, size, rendezvous, kConnectTimeout, states_.connecting()});
+      if (!absl::IsAborted(connected.status())) return connected;
+      return absl::UnavailableError(states_.AwaitReason(absl::ZeroDuration()));
     };
     FRESHET_ASSIGN_OR_RETURN(
         communicator_, connect(RelayGroup::kTraining, options.backend.get(), start.rendezvous()));

@@ -12,8 +12,8 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "base/word_digest.h"
 #include "weights/shm/memory_file.h"
-#include "weights/word_digest.h"
 
 namespace freshet {
 

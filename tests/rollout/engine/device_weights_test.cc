@@ -6,9 +6,10 @@
 #include <optional>
 #include <utility>
 
+#include "base/word_digest.h"
 #include "gtest/gtest.h"
+#include "model/tensor_digest.h"
 #include "tests/contract/weight_version.h"
-#include "weights/word_digest.h"
 
 namespace freshet {
 namespace {

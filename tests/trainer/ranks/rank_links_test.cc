@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "collective/gloo_backend.h"
 #include "tests/trainer/learner/policy_learner_fixture.h"
 #include "trainer/ranks/data_parallel_learner.h"
 #include "trainer/ranks/joined_rank_starter.h"
@@ -73,6 +74,32 @@ TEST_F(RankLinksTest, RanksThatJoinTrainAsOneDoes) {
   std::vector<int> numbers;
   for (const RankState& rank : learner.Ranks()) numbers.push_back(rank.rank);
   EXPECT_THAT(numbers, testing::ElementsAre(0, 1, 3));
+}
+
+// Gloo, but rank 2 dies when this rank begins to connect.
+class GlooWithoutRankTwo final : public CommunicatorBackend {
+ public:
+  explicit GlooWithoutRankTwo(std::unique_ptr<MessageSocket>& rank) : rank_(rank) {}
+  absl::StatusOr<std::string> NewRendezvous() override { return gloo_->NewRendezvous(); }
+  absl::StatusOr<std::unique_ptr<Communicator>> Connect(const GroupPlace& place) override {
+    GroupPlace patient = place;
+    patient.timeout = kPatience;
+    rank_ = nullptr;
+    return gloo_->Connect(patient);
+  }
+
+ private:
+  const std::shared_ptr<CommunicatorBackend> gloo_ = MakeGlooBackend();
+  std::unique_ptr<MessageSocket>& rank_;
+};
+
+TEST_F(RankLinksTest, ARankThatDiesWhileTheGroupConnectsEndsThat) {
+  RankLinkOptions options;
+  options.start.set_backend("gloo");
+  options.backend = std::make_shared<GlooWithoutRankTwo>(rank_);
+  const absl::Status lost = ConnectRankTwo(options).status();
+  EXPECT_TRUE(absl::IsUnavailable(lost)) << lost;
+  EXPECT_NE(lost.message().find("rank 2 is gone"), std::string::npos) << lost;
 }
 
 // A snapshot's blocks pass through the links between the operations of the next step.

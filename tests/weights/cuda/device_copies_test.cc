@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/word_digest.h"
 #include "gtest/gtest.h"
 #include "tests/contract/weight_version.h"
 #include "tests/testing/log_lines.h"
@@ -16,7 +17,6 @@
 #include "weights/cuda/device_copy_opener.h"
 #include "weights/shm/memory_file.h"
 #include "weights/shm/memory_file_reader.h"
-#include "weights/word_digest.h"
 
 namespace freshet {
 namespace {

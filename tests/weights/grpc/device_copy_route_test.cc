@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/word_digest.h"
 #include "gtest/gtest.h"
 #include "tests/contract/weight_version.h"
 #include "tests/weights/cuda/fake_gpu.h"
@@ -13,7 +14,6 @@
 #include "weights/cuda/device_copy_opener.h"
 #include "weights/grpc/cluster_transport.h"
 #include "weights/shm/memory_file.h"
-#include "weights/word_digest.h"
 
 namespace freshet {
 namespace {

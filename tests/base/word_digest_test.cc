@@ -1,4 +1,4 @@
-#include "weights/word_digest.h"
+#include "base/word_digest.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,5 +1,5 @@
-#ifndef FRESHET_WEIGHTS_WORD_DIGEST_H_
-#define FRESHET_WEIGHTS_WORD_DIGEST_H_
+#ifndef FRESHET_BASE_WORD_DIGEST_H_
+#define FRESHET_BASE_WORD_DIGEST_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -25,4 +25,4 @@ uint64_t WordDigest(std::span<const std::byte> bytes);
 
 }  // namespace freshet
 
-#endif  // FRESHET_WEIGHTS_WORD_DIGEST_H_
+#endif  // FRESHET_BASE_WORD_DIGEST_H_
