@@ -74,6 +74,8 @@ def run(binaries, sharding, ranks):
                                          stdout=subprocess.PIPE).stdout)["trainer"]
         planned = sum(item["bytes"] for item in plan["items"]
                       if item["name"] in ("other ranks", "activations of other ranks"))
+        if sharding != "none":  # a rank copies its part of the state for a checkpoint
+            planned += plan["checkpoint_copy_bytes"] * (ranks - 1) / ranks
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen([binaries / "freshet", "local", "job.yaml", "--run-dir", "run"], cwd=folder,
                                        stdout=log, stderr=subprocess.STDOUT)

@@ -1,10 +1,15 @@
 #include "collective/nccl_communicator.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/exit_code.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
@@ -13,6 +18,7 @@
 namespace freshet {
 namespace {
 
+constexpr absl::Duration kAbortPatience = absl::Minutes(1);
 constexpr absl::Duration kPollPeriod = absl::Microseconds(200);
 constexpr unsigned int kNonBlockingStream = 1;  // does not wait for the default stream
 constexpr unsigned int kEventWithoutTime = 2;
@@ -28,6 +34,7 @@ absl::Status NcclError(const NcclLibrary& library, const char* what, NcclResult 
 }
 
 absl::Status CudaFailure(const NcclLibrary& library, const char* what, CudaError error) {
+  library.last_cuda_error();
   return StatusOf(absl::StatusCode::kUnavailable, "CUDA: ", what, ": ",
                   library.cuda_error_string(error));
 }
@@ -65,6 +72,7 @@ class Slot {
     capacity_ = 0;
     if (library_->allocate(&data_, bytes) != kCudaSuccess) {
       data_ = nullptr;
+      library_->last_cuda_error();
       return ResourceExhausted("no ", bytes, " bytes of GPU memory to stage collective operations");
     }
     capacity_ = bytes;
@@ -90,8 +98,8 @@ class NcclCommunicator final : public Communicator {
   // Communicators are always aborted: ncclCommDestroy may wait for the other ranks.
   ~NcclCommunicator() override {
     library_->set_device(options_.device);
-    const MutexLock lock(mu_);
-    if (comm_ != nullptr) library_->abort(comm_);
+    Abort("the communicator has ended");
+    AwaitAborted();
   }
 
   absl::Status Connect() {
@@ -213,6 +221,14 @@ class NcclCommunicator final : public Communicator {
   template <typename Enqueue>
   absl::Status Run(size_t bytes, absl::Duration timeout, const Buffers& data,
                    const Enqueue& enqueue) {
+    absl::Status status = Operate(bytes, timeout, data, enqueue);
+    if (!status.ok()) AwaitAborted();
+    return status;
+  }
+
+  template <typename Enqueue>
+  absl::Status Operate(size_t bytes, absl::Duration timeout, const Buffers& data,
+                       const Enqueue& enqueue) {
     FRESHET_RETURN_IF_ERROR(error());
     if (const CudaError error = library_->set_device(options_.device); error != kCudaSuccess) {
       return Fail(CudaFailure(*library_, "cudaSetDevice", error));
@@ -291,7 +307,9 @@ class NcclCommunicator final : public Communicator {
     absl::Status failed;
     FRESHET_RETURN_IF_ERROR(Await(deadline, [&] {
       const CudaError state = library_->query_stream(slot.stream());
-      if (state != kCudaSuccess && state != kCudaNotReady) {
+      if (state == kCudaNotReady) {
+        library_->last_cuda_error();
+      } else if (state != kCudaSuccess) {
         failed = CudaFailure(*library_, "cudaStreamQuery", state);
       }
       return state != kCudaNotReady;
@@ -327,11 +345,37 @@ class NcclCommunicator final : public Communicator {
     const MutexLock lock(mu_);
     return FailLocked(status);
   }
-  // Ends what NCCL does. The first error stays.
+  // Ends what NCCL does, on a thread of its own, because ncclCommAbort can block. The first error
+  // stays.
   absl::Status FailLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (error_.ok()) error_ = status;
-    if (comm_ != nullptr) library_->abort(std::exchange(comm_, nullptr));
+    if (comm_ == nullptr) return error_;
+    aborted_ = std::make_shared<Notification>();
+    const auto abort = [library = library_, device = options_.device, comm = comm_,
+                        done = aborted_] {
+      library->set_device(device);
+      library->abort(comm);
+      done->Notify();
+    };
+    comm_ = nullptr;
+    try {
+      std::thread(abort).detach();
+    } catch (const std::system_error&) {  // no thread to be had
+      abort();
+    }
     return error_;
+  }
+  // Until NCCL uses neither the caller's memory nor the slots any more. Ends the process if NCCL
+  // does not.
+  void AwaitAborted() ABSL_LOCKS_EXCLUDED(mu_) {
+    std::shared_ptr<Notification> aborted;
+    {
+      const MutexLock lock(mu_);
+      aborted = aborted_;
+    }
+    if (aborted == nullptr || aborted->WaitFor(kAbortPatience)) return;
+    FRESHET_LOG(Error) << "event=nccl_abort_hangs seconds=" << absl::ToInt64Seconds(kAbortPatience);
+    std::_Exit(kExitInternal);
   }
 
   const std::shared_ptr<const NcclLibrary> library_;
@@ -341,6 +385,7 @@ class NcclCommunicator final : public Communicator {
   CondVar changed_;
   NcclComm comm_ ABSL_GUARDED_BY(mu_) = nullptr;
   absl::Status error_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<Notification> aborted_ ABSL_GUARDED_BY(mu_);  // null: was not
 };
 
 }  // namespace

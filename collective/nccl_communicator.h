@@ -32,7 +32,8 @@ struct NcclOptions {
 // the memory of GPU `device`: they begin when the device's default stream has computed what it has
 // been given so far. Input and output of an operation must then both be there. Communicators are
 // non-blocking: this thread asks NCCL for its progress, and ends it with ncclCommAbort at a
-// deadline, so that nothing hangs.
+// deadline. If that does not return within a minute, the process ends with kExitInternal, because
+// the GPU may still write to the caller's memory.
 //
 // Returns:
 //   INVALID_ARGUMENT: rank or size.

@@ -72,6 +72,7 @@ absl::StatusOr<std::shared_ptr<const NcclLibrary>> NcclLibrary::Load(
   cuda.Find("cudaEventDestroy", library->destroy_event);
   cuda.Find("cudaEventRecord", library->record_event);
   cuda.Find("cudaStreamWaitEvent", library->await_event);
+  cuda.Find("cudaGetLastError", library->last_cuda_error);
   cuda.Find("cudaGetErrorString", library->cuda_error_string);
   FRESHET_RETURN_IF_ERROR(cuda.status());
   return library;

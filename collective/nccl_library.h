@@ -90,6 +90,9 @@ struct NcclLibrary {
   CudaError (*destroy_event)(CudaEvent event);
   CudaError (*record_event)(CudaEvent event, CudaStream stream);
   CudaError (*await_event)(CudaStream stream, CudaEvent event, unsigned int flags);
+  // Returns and clears the calling thread's last error, which other users of CUDA would take for
+  // theirs.
+  CudaError (*last_cuda_error)();
   const char* (*cuda_error_string)(CudaError error);
 };
 

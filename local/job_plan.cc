@@ -156,7 +156,9 @@ JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hard
     plan.local_gpu = With(std::move(plan.local_gpu), divided.gpu);
     plan.local.memory = With(std::move(plan.local.memory), divided.host);
   };
-  add(rank, local.trainer, spec.trainer().ranks());
+  MemoryPlan in_process = rank;  // its engine takes the weights as they are
+  std::erase_if(in_process, [](const MemoryItem& item) { return item.name == kGpuCopies; });
+  add(in_process, local.trainer, spec.trainer().ranks());
   add(generates, local.rollout, /*of_ranks=*/1);
   if (spec.has_eval()) plan.local.memory.push_back({"evaluated version", version, Place::kHost});
   if (hardware == nullptr) return plan;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,9 +14,11 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "collective/open_backend.h"
-#include "model/gpu.h"
+#include "model/device.h"
 #include "model/model_config.h"
+#include "model/torch.h"
 #include "model/torch_threads.h"
+#include "trainer/learner/microbatches.h"
 #include "trainer/loop/trainer_setup.h"
 #include "trainer/policy_learner_factory.h"
 #include "trainer/ranks/child_ranks.h"
@@ -40,6 +43,14 @@ absl::StatusOr<std::unique_ptr<PolicyLearner>> MakeRankLearner(const RankStart& 
   if (start.threads() > 0) options.threads = start.threads();
   if (!start.device().empty()) options.device = start.device();
   return PolicyLearner::Create(std::move(options), SystemClock::Get());
+}
+
+// Whether this process can still compute on its GPU.
+absl::Status TryGpu() try {
+  at::zeros({1}, at::TensorOptions(at::kCUDA)).item<float>();
+  return absl::OkStatus();
+} catch (const std::exception& error) {
+  return TorchError(error);
 }
 
 // Ranks on GPUs train over NCCL. Everything else passes over Gloo on this machine's loopback
@@ -92,7 +103,8 @@ absl::StatusOr<std::shared_ptr<Learner>> MakeJobLearner(const job::v1::JobSpec& 
 }
 
 absl::Status CheckGpuOfEachRank(int64_t ranks) {
-  const absl::Status last = FindGpu(StrCat("cuda:", std::max<int64_t>(ranks, 1) - 1)).status();
+  // Without a CUDA context there, which would take memory of the rank's GPU.
+  const absl::Status last = OpenDevice(StrCat("cuda:", std::max<int64_t>(ranks, 1) - 1)).status();
   return last.ok() ? last
                    : InvalidArgument("trainer.ranks: each of ", ranks,
                                      " ranks needs a GPU: ", Message(last));
@@ -102,9 +114,22 @@ absl::Status RunJoinedRank(UniqueFd socket) {
   UseOneTorchThread();
   MessageSocket messages(std::move(socket));
   RankParts parts;
-  parts.make_learner = MakeRankLearner;
+  bool on_gpu = false;
+  parts.make_learner = [&on_gpu](const RankStart& start) {
+    auto learner = MakeRankLearner(start);
+    on_gpu = learner.ok() && (*learner)->on_gpu();
+    return learner;
+  };
   parts.open_backend = OpenBackend;
-  return RunRank(messages, parts);
+  absl::Status status = RunRank(messages, parts);
+  if (status.ok() || !on_gpu) return status;
+  // After some errors CUDA works again only in another process.
+  if (const absl::Status gpu = TryGpu(); !gpu.ok()) {
+    FRESHET_LOG(Error) << "event=gpu_lost reason=" << LogQuoted(Message(gpu))
+                       << " after=" << LogQuoted(Message(status));
+    ::_exit(kExitInternal);
+  }
+  return status;
 }
 
 int RunRankProcess() {

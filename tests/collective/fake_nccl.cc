@@ -57,7 +57,9 @@ int live_objects = 0;
 std::map<int, int> unfinished;            // operations by device
 std::map<const char*, size_t> allocated;  // of cudaMalloc: address and size
 bool callers_memory_is_on_gpu = false;
+bool aborts_hang = false;
 thread_local int current_device = 0;
+thread_local CudaError pending = kCudaSuccess;
 struct {
   FakeFault fault = FakeFault::kNone;
   int rank = 0;
@@ -195,6 +197,11 @@ void FakeNcclMemoryIsOnGpu(bool on_gpu) {
   const std::lock_guard lock(mu);
   callers_memory_is_on_gpu = on_gpu;
 }
+void FakeNcclHangAborts(bool hang) {
+  const std::lock_guard lock(mu);
+  aborts_hang = hang;
+  changed.notify_all();
+}
 
 NcclResult ncclGetVersion(int* version) {
   *version = 22809;
@@ -240,7 +247,8 @@ NcclResult ncclCommGetAsyncError(NcclComm comm, NcclResult* error) {
   return kNcclSuccess;
 }
 NcclResult ncclCommAbort(NcclComm comm) {
-  const std::lock_guard lock(mu);
+  std::unique_lock lock(mu);
+  changed.wait(lock, [] { return !aborts_hang; });
   Leave(comm);
   delete comm;
   --live_objects;
@@ -298,7 +306,7 @@ CudaError cudaSetDevice(int device) {
 }
 CudaError cudaMalloc(void** pointer, size_t size) {
   const std::lock_guard lock(mu);
-  if (fault.fault == FakeFault::kNoMemory) return kMemoryError;
+  if (fault.fault == FakeFault::kNoMemory) return pending = kMemoryError;
   ++live_objects;
   *pointer = ::operator new(size);
   allocated[static_cast<const char*>(*pointer)] = size;
@@ -335,7 +343,8 @@ CudaError cudaStreamDestroy(CudaStream stream) {
 }
 CudaError cudaStreamQuery(CudaStream stream) {
   const std::lock_guard lock(mu);
-  return stream->busy || !stream->work.empty() ? kCudaNotReady : kCudaSuccess;
+  if (!stream->busy && stream->work.empty()) return kCudaSuccess;
+  return pending = kCudaNotReady;
 }
 CudaError cudaMemcpyAsync(void* to, const void* from, size_t size, CudaCopy, CudaStream stream) {
   {
@@ -374,6 +383,7 @@ CudaError cudaStreamWaitEvent(CudaStream stream, CudaEvent event, unsigned int) 
   stream->follows = event->of_default_stream;
   return kCudaSuccess;
 }
+CudaError cudaGetLastError() { return std::exchange(pending, kCudaSuccess); }
 const char* cudaGetErrorString(CudaError) { return "fake error"; }
 
 }  // extern "C"

@@ -25,6 +25,8 @@ int FakeNcclLiveObjects();
 // From now on all memory counts as a GPU's: what tests pass too. Work on that which does not follow
 // the default stream fails.
 void FakeNcclMemoryIsOnGpu(bool on_gpu);
+// Whether ncclCommAbort blocks, until this is called again.
+void FakeNcclHangAborts(bool hang);
 }
 
 #endif  // FRESHET_TESTS_COLLECTIVE_FAKE_NCCL_H_

@@ -123,6 +123,14 @@ TEST_F(NcclFaultTest, AnOperationThatFailsLaterIsAnErrorOfBoth) {
   EXPECT_NE(statuses[1].message().find("fake detail"), std::string::npos);
 }
 
+TEST_F(NcclFaultTest, AbortReturnsWhileNcclIsStillAborting) {
+  Group group = Connect();
+  FakeNcclHangAborts(true);
+  (*group[0])->Abort("rank 1 is gone");
+  EXPECT_EQ((*group[0])->error(), absl::AbortedError("rank 1 is gone"));
+  FakeNcclHangAborts(false);
+}
+
 TEST_F(NcclFaultTest, ACallThatFailsIsAnErrorOfBoth) {
   FakeNcclFault(FakeFault::kRefuse, 0, 0);
   const auto statuses = TwoOperations(Connect(), kLong);
@@ -198,6 +206,7 @@ TEST_F(NcclFaultTest, TooLittleMemoryNamesTheBytes) {
   const absl::Status full = (*group[0])->AllReduce(data, kLong);
   EXPECT_TRUE(absl::IsResourceExhausted(full)) << full;
   EXPECT_NE(full.message().find("400 bytes"), std::string::npos) << full;
+  EXPECT_EQ(library_->last_cuda_error(), kCudaSuccess) << "LibTorch would take it for its own";
 }
 
 TEST(NcclLibrary, AMissingLibraryIsNamed) {

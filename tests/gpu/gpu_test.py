@@ -4,8 +4,8 @@
     gpu_test.py [--bin DIR] [--device cuda|cpu] [--json FILE] [--quick]
 
 DIR is the build folder. Runs the tests of model, learner and engine on the device, NCCL between two processes that
-share it, trains examples/arithmetic.yaml on it, and measures decoding, prefill and training steps beside the device's
-own peaks. Prints a table, then the last line `N passed, N failed`. --quick: small measurements only, to check this
+share it, trains examples/arithmetic.yaml on it, by ranks too, which need a GPU each, and by a trainer and an engine that
+share a GPU, and measures decoding, prefill and training steps beside the device's own peaks. Prints a table, then the last line `N passed, N failed`. --quick: small measurements only, to check this
 program where there is no GPU. Python 3.11, no other packages.
 """
 import argparse
@@ -14,10 +14,14 @@ import os
 import pathlib
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "testing"))
+from launcher import SupervisedCluster  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Tests that take their device from FRESHET_TEST_DEVICE, and which of their cases do.
@@ -53,6 +57,9 @@ class Runner:
             if event in result.stdout + result.stderr:
                 self.not_used.add(event)
         return result
+
+    def gpus(self):
+        return len(self.run("nvidia-smi", "--list-gpus").stdout.splitlines()) if shutil.which("nvidia-smi") else 0
 
     def row(self, name, value, remark, good=True):
         self.rows.append({"name": name, "value": value, "remark": remark, "passed": good})
@@ -151,6 +158,41 @@ class Runner:
             score = [row["eval_accuracy"] for row in rows if "eval_accuracy" in row][-1]
             self.row(name, f"{score:.3f}", f"held-out reward after {seconds:.0f} s", score > 0.8)
 
+    def few_steps(self):
+        return [word for setting in (f"trainer.device={self.options.device}", f"rollout.device={self.options.device}",
+                                     "trainer.steps=6", "warmup.sft.steps=5", "eval=null", "checkpoint.every_steps=3")
+                for word in ("--set", setting)]
+
+    def ranks(self, sharding):
+        name = f"two ranks, sharding: {sharding}"
+        with tempfile.TemporaryDirectory() as folder:
+            result = self.run(self.program("freshet"), "local", ROOT / "examples/arithmetic.yaml", "--run-dir",
+                              f"{folder}/run", *self.few_steps(), "--set", "trainer.ranks=2", "--set",
+                              f"trainer.sharding={sharding}")
+            if result.returncode != 0 or "event=ranks_formed ranks=2" not in result.stderr:
+                self.row(name, "failed", (result.stderr.strip() or result.stdout.strip())[-300:], good=False)
+                return
+            rows = [json.loads(line) for line in pathlib.Path(folder, "run/metrics.jsonl").read_text().splitlines()]
+            seconds = statistics.median(row["train_seconds"] for row in rows if "train_seconds" in row)
+            self.row(name, f"{1000 * seconds:.0f} ms", "a step, with checkpoints")
+
+    def cuda_ipc(self):
+        name = "weights by CUDA IPC"
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = SupervisedCluster(self.program("freshet"), folder)
+            try:
+                cluster.freshet("submit", str(ROOT / "examples/arithmetic.yaml"), "--id", "ipc", *self.few_steps(),
+                                "--set", "weight_sync.transport=cuda_ipc", "--wait", timeout=SECONDS)
+            except (Exception, SystemExit) as error:  # what the command says
+                self.row(name, "failed", str(error)[-300:], good=False)
+                return
+            finally:
+                cluster.down()
+            logs = "".join(path.read_text(errors="replace") for path in pathlib.Path(folder).rglob("*.log"))
+            reasons = sorted(set(re.findall(r"event=no_gpu_copy.*", logs)))
+            used = "event=gpu_copy_used" in logs and not reasons
+            self.row(name, "used" if used else "not used", "; ".join(reasons)[-300:], used)
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -182,6 +224,11 @@ def main():
                 runner.train(model, 32768)
     if not options.quick:
         runner.learn()
+    if options.device == "cpu" or runner.gpus() > 1:
+        for sharding in ["full"] if options.quick else ["none", "optimizer", "full"]:
+            runner.ranks(sharding)
+    if options.device == "cuda" and shutil.which("redis-server"):
+        runner.cuda_ipc()
     if options.device == "cuda":
         runner.row("kernels and graphs", "used" if not runner.not_used else "not used",
                    ", ".join(sorted(runner.not_used)), not runner.not_used)

@@ -58,8 +58,8 @@ absl::StatusOr<TrainStepResult> SimulatedLearner::TrainStep(int64_t step,
 absl::StatusOr<std::shared_ptr<const LearnerState>> SimulatedLearner::Snapshot() const {
   auto state = std::make_shared<LearnerState>();
   StateTensor tensor{kTensor, Dtype::kU8, {static_cast<int64_t>(arena_.size())}, {}, {}};
-  tensor.copy.resize(arena_.size());
-  std::memcpy(tensor.copy.data(), arena_.data(), arena_.size());
+  tensor.bytes.resize(arena_.size());
+  std::memcpy(tensor.bytes.data(), arena_.data(), arena_.size());
   state->model.push_back(tensor);
   state->optimizer.push_back(std::move(tensor));
   return std::shared_ptr<const LearnerState>(std::move(state));

@@ -2,6 +2,7 @@
 #define FRESHET_TRAINER_CHECKPOINT_CHECKPOINT_CONTENTS_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,20 +16,19 @@
 
 namespace freshet {
 
-// A tensor, little-endian row-major: a copy, the learner's own memory, or one that is fetched.
+// A tensor, little-endian row-major.
 struct StateTensor {
   std::string name;
   Dtype dtype = Dtype::kF32;
   std::vector<int64_t> shape;
-  std::vector<std::byte> copy;
-  std::span<const std::byte> lent;  // if there is no copy; unchanged while the LearnerState exists
-  TensorFetch fetch = nullptr;      // if set, the only source of the bytes
+  std::vector<std::byte> bytes;
+  TensorFetch fetch = nullptr;  // if set, the source of the bytes
 
   // The bytes, valid until another tensor of the LearnerState is read. Called by one thread at a
   // time. Errors of `fetch`.
   absl::StatusOr<std::span<const std::byte>> Read() const {
     if (fetch) return fetch();
-    return copy.empty() ? lent : std::span<const std::byte>(copy);
+    return std::span<const std::byte>(bytes);
   }
 };
 
@@ -36,7 +36,9 @@ struct LearnerState {
   std::vector<StateTensor> model;      // fp32; Hugging Face names and shapes
   std::vector<StateTensor> optimizer;  // moments, "exp_avg.NAME" and "exp_avg_sq.NAME"
   int64_t optimizer_steps = 0;
-  std::shared_ptr<const void> loan;  // released when the learner may change lent memory again
+  // Copies what the learner lends, if there is memory for it. Called once at most, by the thread
+  // that reads, before it does. Empty: nothing is lent.
+  std::function<void()> copy;
 };
 
 // The job's part: the state of the run when this version was committed.

@@ -40,6 +40,7 @@ struct TrainStepResult {
   int64_t tokens_trained = 0;
   double model_flops = 0;  // FLOPs needed by the model (model_flops.h); 0: unknown
   double optimizer_seconds = 0;
+  double checkpoint_seconds = 0;  // the update waited until a snapshot was copied or written
   // For every sample, in the shape of the groups; empty if the learner has none.
   std::vector<std::vector<double>> advantages;
   std::vector<std::string> lost_ranks;  // why ranks were lost during the step
@@ -64,8 +65,8 @@ class Learner {
   // they cannot be copied from a GPU. UNAVAILABLE: StateLost().
   virtual absl::StatusOr<std::string_view> Arena() const = 0;
 
-  // The learner's state for a checkpoint. Where memory is short it is lent, not copied: TrainStep
-  // then waits, before it changes the state, until all holders of the result have dropped it.
+  // The learner's state for a checkpoint, which may be lent: TrainStep then waits, before it
+  // changes the state, until the result has copied it or all holders have dropped the result.
   // UNAVAILABLE: StateLost().
   virtual absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const = 0;
 

@@ -160,13 +160,14 @@ int64_t ActivationBytes(const PolicyLearnerOptions& options, const BatchShape& b
 
 }  // namespace
 
-MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& batch,
-                       int64_t ranks) {
+MemoryPlan PlanLearner(const PolicyLearnerOptions& given, const BatchShape& batch, int64_t ranks) {
+  PolicyLearnerOptions options = given;
+  const bool on_gpu = absl::StartsWith(options.device, "cuda");
+  if (on_gpu) options.threads = 1;
   const ModelConfig& model = options.model;
   const ParameterLayout layout = MakeParameterLayout(model);
   const int64_t elements = layout.num_elements;
-  const bool on_gpu = absl::StartsWith(options.device, "cuda");
-  const int threads = on_gpu ? 1 : MicrobatchThreads(options.threads, elements);
+  const int threads = MicrobatchThreads(options.threads, elements);
   const int64_t published = PublishedBytes(options);
   const Sharding sharding = ranks > 1 ? options.sharding : Sharding::kNone;
   MemoryPlan plan = sharding == Sharding::kNone ? PlanWholeState(options, elements, threads)
@@ -190,12 +191,15 @@ MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& ba
     plan.push_back({kCheckpointBlocks, (kSnapshotBytes + kFloat) * block, Place::kHost});
     if (options.holds_whole_state) {
       plan.push_back({kWholeState, elements * (kSnapshotBytes + kFloat + (options.bf16 ? 2 : 0)),
-                      Place::kHost});
+                      on_gpu ? Place::kDevice : Place::kHost, /*is_upper_bound=*/on_gpu});
     }
   }
   if (on_gpu) {
     plan.push_back({"weights in host memory", published, Place::kHost});
     plan.push_back({"checkpoint copy", kSnapshotBytes * elements, Place::kHost});
+    if (options.gpu_copies > 0) {
+      plan.push_back({kGpuCopies, options.gpu_copies * published});
+    }
   }
   return plan;
 }

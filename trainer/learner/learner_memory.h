@@ -22,12 +22,15 @@ struct BatchShape {
   int64_t suffix = 1;    // tokens of each
 };
 
+// The item of PolicyLearnerOptions::gpu_copies.
+inline constexpr const char* kGpuCopies = "copies for CUDA IPC";
+
 // The size of a version of the weights as it is published.
 int64_t PublishedBytes(const PolicyLearnerOptions& options);
 
 // What the PolicyLearner of rank 0 of `ranks` needs to train on a `batch`, which is its share, and
 // the copies of the staged and the committed version (weights/weight_publisher.h). Pure.
-MemoryPlan PlanLearner(const PolicyLearnerOptions& options, const BatchShape& batch,
+MemoryPlan PlanLearner(const PolicyLearnerOptions& given, const BatchShape& batch,
                        int64_t ranks = 1);
 
 // Adds to the plan of rank 0's process those of the other ranks, which need the same without what
@@ -37,7 +40,7 @@ void AddRanks(int64_t ranks, MemoryPlan& plan);
 // A snapshot of an element of the state: master and moments.
 inline constexpr int64_t kSnapshotBytes = 12;
 
-// Whether a snapshot of `bytes` of the learner's state is a copy. Otherwise the next update of the
+// Whether a snapshot copies `bytes` of the learner's state. Otherwise the next update of the
 // weights waits until the snapshot is written. The next step keeps activations of up to `tokens`
 // tokens.
 struct SnapshotDecision {

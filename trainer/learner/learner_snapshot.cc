@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "base/status_macros.h"
+#include "trainer/learner/shard_layout.h"
+#include "trainer/learner/state_files.h"
 
 namespace freshet {
 namespace {
@@ -26,31 +29,6 @@ int64_t Elements(const std::vector<int64_t>& shape) {
 std::span<const std::byte> BytesOfFloats(const at::Tensor& tensor, int64_t begin, int64_t size) {
   return std::as_bytes(
       std::span(tensor.const_data_ptr<float>() + begin, static_cast<size_t>(size)));
-}
-
-// `fill` gives a tensor, which has name and shape, the bytes of its range.
-std::shared_ptr<LearnerState> Describe(
-    const SnapshotLayout& of, const std::function<void(const Range&, StateTensor&)>& fill) {
-  auto snapshot = std::make_shared<LearnerState>();
-  snapshot->optimizer_steps = of.optimizer_steps;
-  const auto add = [&fill](std::vector<StateTensor>& to, std::string name, StateColumn column,
-                           int64_t begin, const std::vector<int64_t>& shape) {
-    StateTensor& tensor = to.emplace_back();
-    tensor.name = std::move(name);
-    tensor.shape = shape;
-    fill({column, begin, Elements(shape)}, tensor);
-  };
-  for (const ParameterEntry& entry : of.layout.entries) {
-    add(snapshot->model, entry.name, StateColumn::kMasters, entry.offset, entry.shape);
-  }
-  for (const Parameter& parameter : of.parameters) {
-    const std::string& name = parameter.range.name;
-    const int64_t begin = parameter.range.begin;
-    add(snapshot->optimizer, kExpAvgPrefix + name, StateColumn::kExpAvg, begin, parameter.shape);
-    add(snapshot->optimizer, kExpAvgSqPrefix + name, StateColumn::kExpAvgSq, begin,
-        parameter.shape);
-  }
-  return snapshot;
 }
 
 // The blocks at which a snapshot is read, in which every tensor lies.
@@ -82,24 +60,55 @@ class BlockReader {
   StateParts numbers_;  // of the block; undefined: not read
 };
 
+class WholeColumns final : public StateBlocks {
+ public:
+  WholeColumns(std::vector<ShardLayout::Block> blocks, LentParts columns)
+      : blocks_(std::move(blocks)), columns_(std::move(columns)) {}
+
+  absl::StatusOr<at::Tensor> Read(StateColumn column, size_t block) override {
+    const ShardLayout::Block& range = blocks_.at(block);
+    return columns_.Part(column).narrow(0, range.begin, range.size).to(at::kCPU);
+  }
+  void Copy() override { columns_.Copy(); }
+
+ private:
+  const std::vector<ShardLayout::Block> blocks_;
+  LentParts columns_;
+};
+
 }  // namespace
 
-std::shared_ptr<LearnerState> SnapshotOf(const SnapshotLayout& of, const StateParts& columns,
-                                         bool copies) {
-  return Describe(of, [&](const Range& range, StateTensor& tensor) {
-    tensor.lent =
-        BytesOfFloats(columns.at(static_cast<size_t>(range.column)), range.begin, range.size);
-    if (copies) tensor.copy.assign(tensor.lent.begin(), tensor.lent.end());
-  });
+std::shared_ptr<StateBlocks> WholeState(const ParameterLayout& layout, LentParts columns) {
+  return std::make_shared<WholeColumns>(ShardLayout(layout, /*ranks=*/1).blocks(),
+                                        std::move(columns));
 }
 
 std::shared_ptr<LearnerState> SnapshotOf(const SnapshotLayout& of,
                                          std::shared_ptr<StateBlocks> state) {
+  auto snapshot = std::make_shared<LearnerState>();
+  snapshot->optimizer_steps = of.optimizer_steps;
+  snapshot->copy = [state] { state->Copy(); };
   const auto reader =
       std::make_shared<BlockReader>(std::move(state), ShardLayout(of.layout, /*ranks=*/1).blocks());
-  return Describe(of, [&](const Range& range, StateTensor& tensor) {
+  const auto add = [&reader](std::vector<StateTensor>& to, std::string name, StateColumn column,
+                             int64_t begin, const std::vector<int64_t>& shape) {
+    StateTensor& tensor = to.emplace_back();
+    tensor.name = std::move(name);
+    tensor.shape = shape;
+    const Range range = {column, begin, Elements(shape)};
     tensor.fetch = [reader, range] { return reader->Read(range); };
-  });
+  };
+  for (const ParameterEntry& entry : of.layout.entries) {
+    add(snapshot->model, entry.name, StateColumn::kMasters, entry.offset, entry.shape);
+  }
+  for (const Parameter& parameter : of.parameters) {
+    const std::string& name = parameter.range.name;
+    const int64_t begin = parameter.range.begin;
+    add(snapshot->optimizer, kExpAvgPrefix + name, StateColumn::kExpAvg, begin, parameter.shape);
+    add(snapshot->optimizer, kExpAvgSqPrefix + name, StateColumn::kExpAvgSq, begin,
+        parameter.shape);
+  }
+  return snapshot;
 }
 
 }  // namespace freshet

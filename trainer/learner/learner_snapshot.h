@@ -7,9 +7,9 @@
 
 #include "model/parameter_layout.h"
 #include "trainer/checkpoint/checkpoint_contents.h"
+#include "trainer/learner/lent_parts.h"
 #include "trainer/learner/state_blocks.h"
 #include "trainer/learner/state_files.h"
-#include "trainer/learner/state_stream.h"
 
 namespace freshet {
 
@@ -20,9 +20,8 @@ struct SnapshotLayout {
   int64_t optimizer_steps = 0;
 };
 
-// A snapshot of whole columns in host memory: copies, or their own memory.
-std::shared_ptr<LearnerState> SnapshotOf(const SnapshotLayout& of, const StateParts& columns,
-                                         bool copies);
+// The state of a learner that divides nothing.
+std::shared_ptr<StateBlocks> WholeState(const ParameterLayout& layout, LentParts columns);
 
 // A snapshot that reads `state` while it is written, and keeps one block of a column at most.
 std::shared_ptr<LearnerState> SnapshotOf(const SnapshotLayout& of,

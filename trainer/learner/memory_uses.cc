@@ -54,9 +54,4 @@ MemoryUse OptimizerStateOf(int64_t elements, at::Device device) {
   return {"optimizer state", ProductOfSizes({kMoments, elements}), device, MoreMemory(device)};
 }
 
-MemoryUse CheckpointCopyOf(const PolicyLearnerOptions& options) {
-  return {"checkpoint copy", kSnapshotBytes * MakeParameterLayout(options.model).num_elements,
-          at::kCPU, kMoreHostMemory};
-}
-
 }  // namespace freshet

@@ -17,7 +17,6 @@ MemoryUse ActivationsOf(int64_t tokens, const PolicyLearnerOptions& options, at:
 MemoryUse ReferenceOf(const PolicyLearnerOptions& options, at::Device device);
 // Of `elements` parameters.
 MemoryUse OptimizerStateOf(int64_t elements, at::Device device);
-MemoryUse CheckpointCopyOf(const PolicyLearnerOptions& options);
 
 }  // namespace freshet
 

@@ -222,25 +222,10 @@ absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() co
   }
   if (state_->divided()) return SnapshotOfRanks();
   of.optimizer_steps = state_->optimizer->step();
-  StateParts columns = state_->Columns();
-  const auto copy_use = [this] { return CheckpointCopyOf(state_->options); };
-  if (!state_->device.is_cpu()) {
-    WithMemoryFor(copy_use, [&] {
-      for (at::Tensor& column : columns) column = column.to(at::kCPU);
-    });
-    const auto snapshot = SnapshotOf(of, columns, /*copies=*/false);
-    snapshot->loan = std::make_shared<const StateParts>(std::move(columns));
-    return snapshot;
-  }
   const SnapshotDecision decision = DecideSnapshot(
       state_->options, kSnapshotBytes * state_->layout.num_elements, state_->tokens_at_once);
-  const auto snapshot =
-      WithMemoryFor(copy_use, [&] { return SnapshotOf(of, columns, decision.copies); });
-  if (!decision.copies) {
-    FRESHET_LOG(Info) << "event=snapshot_lent reason=" << LogQuoted(decision.reason);
-    snapshot->loan = state_->Lend();
-  }
-  return snapshot;
+  return SnapshotOf(of, WholeState(state_->layout, {state_->Columns(), state_->Lend(),
+                                                    decision.copies ? "" : decision.reason}));
 } catch (const std::exception& error) {
   return TorchError(error);
 }

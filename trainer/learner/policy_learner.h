@@ -49,6 +49,8 @@ struct PolicyLearnerOptions {
   // With sharding: rank 0 has the whole state for a while, because it makes it, or because ranks
   // may join later. For plans of memory only.
   bool holds_whole_state = false;
+  // Copies of the published weights on the trainer's GPU, for engines. For plans of memory only.
+  int gpu_copies = 0;
   double temperature = 1.0;      // of the rollouts; 0 counts as 1
   int64_t max_new_tokens = 1;    // constant of the sequence_sum_norm aggregate
   bool whole_responses = false;  // see MakeTrainingRows

@@ -112,13 +112,12 @@ absl::Status PolicyLearner::SendWeights() try {
 absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::SnapshotOfRanks() const try {
   State& state = *state_;
   state.AwaitSnapshot();
-  FRESHET_ASSIGN_OR_RETURN(State::SnapshotParts taken, state.TakeParts());
+  FRESHET_ASSIGN_OR_RETURN(LentParts parts, state.LendParts());
   state.snapshot_ended = std::make_shared<Notification>();
   const std::shared_ptr<GatheredBlocks> blocks(
-      new GatheredBlocks(*state.background, *state.ranks, state.shards, std::move(taken.parts)),
-      [ended = state.snapshot_ended, loan = std::move(taken.loan)](GatheredBlocks* gone) mutable {
+      new GatheredBlocks(*state.background, *state.ranks, state.shards, std::move(parts)),
+      [ended = state.snapshot_ended](GatheredBlocks* gone) {
         delete gone;
-        loan = nullptr;
         ended->Notify();
       });
   state.snapshot = blocks;
@@ -132,17 +131,18 @@ absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::SnapshotOfRan
 absl::Status PolicyLearner::SendSnapshot() try {
   State& state = *state_;
   state.AwaitSnapshot();
-  FRESHET_ASSIGN_OR_RETURN(State::SnapshotParts parts, state.TakeParts());
-  state.serving = std::thread([taken = std::move(parts), layout = state.shards,
+  FRESHET_ASSIGN_OR_RETURN(LentParts lent, state.LendParts());
+  state.serving = std::thread([parts = std::optional(std::move(lent)), layout = state.shards,
                                over = state.background, group = state.ranks]() mutable {
     absl::Status served;
     try {
-      served = ServeBlocks(*over, layout, taken.parts);
+      parts->Copy();
+      served = ServeBlocks(*over, layout, *parts);
     } catch (const std::exception& error) {
       served = TorchError(error);
       over->Abort(Message(served));
     }
-    taken = {};
+    parts.reset();
     if (!served.ok()) group->Abort(Message(served));
   });
   return absl::OkStatus();

@@ -136,8 +136,7 @@ StateParts PolicyLearner::State::Columns() const {
   return {masters, moments.exp_avg, moments.exp_avg_sq};
 }
 
-absl::StatusOr<PolicyLearner::State::SnapshotParts> PolicyLearner::State::TakeParts() {
-  const at::NoGradGuard no_grad;
+absl::StatusOr<LentParts> PolicyLearner::State::LendParts() {
   const SnapshotDecision own =
       DecideSnapshot(options, ranks_here * shards.StateSize(ranks->rank()) * kSnapshotBytes,
                      ranks_here * tokens_at_once);
@@ -145,22 +144,11 @@ absl::StatusOr<PolicyLearner::State::SnapshotParts> PolicyLearner::State::TakePa
   const auto copies = static_cast<std::byte>(own.copies ? 1 : 0);
   std::vector<std::byte> all(static_cast<size_t>(ranks->size()));
   FRESHET_RETURN_IF_ERROR(ranks->AllGather(std::span(&copies, 1), all, kShareTimeout));
-  SnapshotParts taken = {Columns(), nullptr};
-  if (std::ranges::count(all, std::byte{0}) == 0) {
-    WithMemoryFor([this] { return CheckpointCopyOf(options); },
-                  [&] {
-                    for (at::Tensor& part : taken.parts) {
-                      part = part.to(at::kCPU, part.scalar_type(), /*non_blocking=*/false,
-                                     /*copy=*/true);
-                    }
-                  });
-  } else {
-    FRESHET_LOG(Info) << "event=snapshot_lent reason="
-                      << LogQuoted(own.copies ? "another rank has no memory for a copy"
-                                              : own.reason);
-    taken.loan = Lend();
+  std::string no_copy;
+  if (std::ranges::count(all, std::byte{0}) > 0) {
+    no_copy = own.copies ? "another rank has no memory for a copy" : own.reason;
   }
-  return taken;
+  return LentParts(Columns(), Lend(), std::move(no_copy));
 }
 
 void PolicyLearner::State::AwaitWritten(Notification& ended) const {

@@ -13,6 +13,7 @@
 #include "collective/communicator.h"
 #include "model/packed_forward.h"
 #include "model/transformer.h"
+#include "trainer/learner/lent_parts.h"
 #include "trainer/learner/microbatches.h"
 #include "trainer/learner/optimizer.h"
 #include "trainer/learner/policy_learner.h"
@@ -188,10 +189,9 @@ struct PolicyLearner::State {
     tokens_at_once = std::max(tokens_at_once, std::min(sum, largest * microbatches->threads()));
   }
 
-  // One optimizer step; errors of AdamW::Step.
+  // One optimizer step, after AwaitLoans; errors of AdamW::Step.
   absl::StatusOr<StepReport> Update(double learning_rate,
                                     const AdamW::AddSquares& add_squares = nullptr) {
-    AwaitLoans();
     on_phase(RankPhase::kUpdating);
     return optimizer->Step(learning_rate, divided() ? part_gradients : gradients, masters, rounded,
                            microbatches->pool(), add_squares);
@@ -202,13 +202,9 @@ struct PolicyLearner::State {
     const auto& ended = loans.emplace_back(std::make_shared<Notification>());
     return {ended.get(), [ended](const void*) { ended->Notify(); }};
   }
-  // This rank's parts of a divided state, as they are now: copies, or, where a rank has no memory
-  // for them, on all ranks the parts themselves, until the loan ends. A collective operation.
-  struct SnapshotParts {
-    StateParts parts;
-    std::shared_ptr<const void> loan;
-  };
-  absl::StatusOr<SnapshotParts> TakeParts();
+  // This rank's parts of a divided state. If a rank has no memory for a copy, none makes one. A
+  // collective operation.
+  absl::StatusOr<LentParts> LendParts();
   StateParts Columns() const;
   // Waits until the snapshot of a divided state has been read (rank 0) or sent.
   void AwaitSnapshot();

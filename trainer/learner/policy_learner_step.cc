@@ -76,8 +76,10 @@ absl::StatusOr<StepSums> PolicyLearner::Update(int64_t step, const Minibatch& sh
     if (state_->ranks != nullptr) sums = Agree(sums);
     FRESHET_RETURN_IF_ERROR(sums.status());
     if (state_->ranks != nullptr) FRESHET_RETURN_IF_ERROR(SumGradients());
-    state_->on_phase(RankPhase::kUpdating);
+    const absl::Time computed = state_->clock.Now();
+    state_->AwaitLoans();
     const absl::Time start = state_->clock.Now();
+    sums->checkpoint_seconds = absl::ToDoubleSeconds(start - computed);
     const double learning_rate = LearningRate(state_->options.schedule, step);
     StepReport report;
     if (state_->divided()) {

@@ -24,6 +24,8 @@ class StateBlocks {
   virtual ~StateBlocks() = default;
   // A block's numbers, fp32 in host memory.
   virtual absl::StatusOr<at::Tensor> Read(StateColumn column, size_t block) = 0;
+  // Copies what the learner lends, so that it may change its state. Before the first Read.
+  virtual void Copy() {}
 };
 
 // Reads a column into `arena`, of the arena's size, and converts it to its type.

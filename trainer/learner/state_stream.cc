@@ -34,7 +34,7 @@ absl::Status Exchange(Communicator& over, Request& request, absl::Duration timeo
 }  // namespace
 
 GatheredBlocks::GatheredBlocks(Communicator& over, Communicator& group, ShardLayout layout,
-                               StateParts parts)
+                               LentParts parts)
     : over_(over), group_(group), layout_(std::move(layout)), parts_(std::move(parts)) {}
 
 GatheredBlocks::~GatheredBlocks() {
@@ -60,8 +60,7 @@ absl::StatusOr<at::Tensor> GatheredBlocks::Gather(StateColumn column, size_t blo
   const at::NoGradGuard no_grad;
   Request request = {static_cast<int32_t>(column), static_cast<int32_t>(block)};
   FRESHET_RETURN_IF_ERROR(Exchange(over_, request, kAnswerPatience));
-  return GatherBlock(over_, layout_, block, parts_.at(static_cast<size_t>(column)), at::kCPU,
-                     kAnswerPatience);
+  return GatherBlock(over_, layout_, block, parts_.Part(column), at::kCPU, kAnswerPatience);
 }
 
 void GatheredBlocks::Detach(const char* reason) {
@@ -70,22 +69,24 @@ void GatheredBlocks::Detach(const char* reason) {
   if (detached_.ok()) detached_ = absl::AbortedError(reason);
 }
 
-absl::Status ServeBlocks(Communicator& over, const ShardLayout& layout, const StateParts& parts) {
+absl::Status ServeBlocks(Communicator& over, const ShardLayout& layout, const LentParts& parts) {
   const at::NoGradGuard no_grad;
   while (true) {
     Request request;
     FRESHET_RETURN_IF_ERROR(Exchange(over, request, kReadPatience));
     if (request.column < 0) return absl::OkStatus();
-    const auto column = static_cast<size_t>(request.column);
     const auto block = static_cast<size_t>(request.block);
-    if (column >= parts.size() || request.block < 0 || block >= layout.blocks().size()) {
+    if (static_cast<size_t>(request.column) >= kStateColumns.size() || request.block < 0 ||
+        block >= layout.blocks().size()) {
       absl::Status status =
           DataLoss("rank 0 asks for block ", request.block, " of column ", request.column);
       over.Abort(Message(status));
       return status;
     }
-    FRESHET_RETURN_IF_ERROR(
-        GatherBlock(over, layout, block, parts.at(column), at::kCPU, kAnswerPatience).status());
+    FRESHET_RETURN_IF_ERROR(GatherBlock(over, layout, block,
+                                        parts.Part(static_cast<StateColumn>(request.column)),
+                                        at::kCPU, kAnswerPatience)
+                                .status());
   }
 }
 

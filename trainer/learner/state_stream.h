@@ -1,7 +1,6 @@
 #ifndef FRESHET_TRAINER_LEARNER_STATE_STREAM_H_
 #define FRESHET_TRAINER_LEARNER_STATE_STREAM_H_
 
-#include <array>
 #include <cstddef>
 #include <memory>
 
@@ -10,13 +9,11 @@
 #include "base/mutex.h"
 #include "collective/communicator.h"
 #include "model/torch.h"
+#include "trainer/learner/lent_parts.h"
 #include "trainer/learner/shard_layout.h"
 #include "trainer/learner/state_blocks.h"
 
 namespace freshet {
-
-// A rank's part of each column, in the order of kStateColumns.
-using StateParts = std::array<at::Tensor, kStateColumns.size()>;
 
 // Rank 0's side of a divided state: gathers blocks from the parts of all ranks as they are read.
 // The other ranks call ServeBlocks. If a read fails, the state is lost: `group` is aborted with the
@@ -25,7 +22,7 @@ class GatheredBlocks final : public StateBlocks {
  public:
   // `over` and `group` must outlive this object, unless Detach is called. Only this object uses
   // `over`.
-  GatheredBlocks(Communicator& over, Communicator& group, ShardLayout layout, StateParts parts);
+  GatheredBlocks(Communicator& over, Communicator& group, ShardLayout layout, LentParts parts);
   // Tells the other ranks that no read follows.
   ~GatheredBlocks() override;
 
@@ -33,6 +30,7 @@ class GatheredBlocks final : public StateBlocks {
   // reason of Detach.
   absl::StatusOr<at::Tensor> Read(StateColumn column, size_t block) override
       ABSL_LOCKS_EXCLUDED(mu_);
+  void Copy() override { parts_.Copy(); }
   // Ends a read in progress and fails later ones with ABORTED and `reason`. The communicators are
   // not used any more.
   void Detach(const char* reason) ABSL_LOCKS_EXCLUDED(mu_);
@@ -43,14 +41,14 @@ class GatheredBlocks final : public StateBlocks {
   Communicator& over_;
   Communicator& group_;
   const ShardLayout layout_;
-  const StateParts parts_;
+  LentParts parts_;  // of the thread that reads
   Mutex mu_;
   absl::Status detached_ ABSL_GUARDED_BY(mu_);
 };
 
 // Another rank's side: sends its parts of the blocks that rank 0 reads, until it needs no more.
 // Errors of Communicator, after which `over` has failed.
-absl::Status ServeBlocks(Communicator& over, const ShardLayout& layout, const StateParts& parts);
+absl::Status ServeBlocks(Communicator& over, const ShardLayout& layout, const LentParts& parts);
 
 }  // namespace freshet
 

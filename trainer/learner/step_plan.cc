@@ -31,6 +31,7 @@ TrainStepResult StepResult(StepPlan plan, const StepSums& sums,
   result.tokens_trained = sums.tokens;
   result.model_flops = sums.model_flops;
   result.optimizer_seconds = sums.optimizer_seconds;
+  result.checkpoint_seconds = sums.checkpoint_seconds;
   result.advantages = std::move(plan.advantages);
   return result;
 }
@@ -46,6 +47,7 @@ void StepSums::Add(const StepSums& other) {
   weight += other.weight;
   logprob_diff += other.logprob_diff;
   optimizer_seconds += other.optimizer_seconds;
+  checkpoint_seconds += other.checkpoint_seconds;
   model_flops += other.model_flops;
   tokens += other.tokens;
   clipped += other.clipped;

@@ -40,7 +40,7 @@ struct StepSums {
   double loss = 0;       // over minibatches
   double grad_norm = 0;  // over minibatches
   double entropy = 0, kl_behavior = 0, kl_ref = 0, weight = 0, logprob_diff = 0;
-  double optimizer_seconds = 0, model_flops = 0;  // over minibatches
+  double optimizer_seconds = 0, checkpoint_seconds = 0, model_flops = 0;  // over minibatches
   int64_t tokens = 0, clipped = 0;
   ImportanceRatios ratios;
 

@@ -73,9 +73,7 @@ absl::StatusOr<CommitReceipt> TrainerLoop::Redo(const JournalEntry& entry) {
   report.step = entry.step;
   report.groups = &batch.groups;
   report.redo = true;
-  const absl::Time start = clock_.Now();
-  FRESHET_RETURN_IF_ERROR(Train(entry.step, batch.groups, report.result));
-  report.train_seconds = absl::ToDoubleSeconds(clock_.Now() - start);
+  FRESHET_RETURN_IF_ERROR(Train(report));
   faults_.Reach("redo");
   const PolicyVersion next{policy_.lineage, entry.step};
   FRESHET_ASSIGN_OR_RETURN(const std::string content_hash, Stage(next));
@@ -101,13 +99,15 @@ absl::StatusOr<std::string> TrainerLoop::Stage(PolicyVersion policy) {
   return publisher_.staged().manifest.content_hash;
 }
 
-absl::Status TrainerLoop::Train(int64_t step, const std::vector<TrainGroup>& groups,
-                                TrainStepResult& result) {
-  absl::StatusOr<TrainStepResult> trained = learner_.TrainStep(step, groups);
+absl::Status TrainerLoop::Train(FinishedStep& report) {
+  const absl::Time start = clock_.Now();
+  absl::StatusOr<TrainStepResult> trained = learner_.TrainStep(report.step, *report.groups);
   // FAILED_PRECONDITION leaves the weights unchanged.
   uncommitted_ = trained.ok() || !absl::IsFailedPrecondition(trained.status());
   if (!trained.ok()) return trained.status();
-  result = *std::move(trained);
+  report.result = *std::move(trained);
+  report.train_seconds =
+      absl::ToDoubleSeconds(clock_.Now() - start) - report.result.checkpoint_seconds;
   return absl::OkStatus();
 }
 
@@ -199,9 +199,7 @@ absl::Status TrainerLoop::Step(int64_t step, const NextBatchReply& batch, double
   report.step = step;
   report.groups = &batch.groups;
   report.wait_seconds = waited_seconds;
-  const absl::Time start = clock_.Now();
-  FRESHET_RETURN_IF_ERROR(Train(step, batch.groups, report.result));
-  report.train_seconds = absl::ToDoubleSeconds(clock_.Now() - start);
+  FRESHET_RETURN_IF_ERROR(Train(report));
   faults_.Reach("optimizer_step");
 
   const PolicyVersion next{policy_.lineage, step};
@@ -218,7 +216,8 @@ absl::Status TrainerLoop::Step(int64_t step, const NextBatchReply& batch, double
         publisher_.Publish(receipt, [&faults = faults_] { faults.Reach("publish"); }));
   }
   report.policy = policy_;
-  report.checkpoint_seconds = std::exchange(checkpoint_seconds_, 0);
+  report.checkpoint_seconds =
+      std::exchange(checkpoint_seconds_, 0) + report.result.checkpoint_seconds;
   // Report before the checkpoint, so that what a resume starts from has been reported.
   FRESHET_RETURN_IF_ERROR(observer_.OnStep(report, publisher_.staged()));
   const bool due = (options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0) ||
@@ -244,6 +243,7 @@ absl::Status TrainerLoop::Checkpoint() {
   checkpointed_ = policy_.version;
   checkpoint_thread_ = std::jthread([this, contents] {
     const LogScope scope(options_.job);
+    if (contents->learner->copy) contents->learner->copy();
     const absl::Status status = WriteCheckpointAndMark(std::move(*contents));
     observer_.OnCheckpoint(status);
     MutexLock lock(mu_);

@@ -134,7 +134,8 @@ class TrainerLoop {
   absl::StatusOr<CommitReceipt> Redo(const JournalEntry& entry);
   // Stages the learner's weights as version `policy`; returns their content hash.
   absl::StatusOr<std::string> Stage(PolicyVersion policy);
-  absl::Status Train(int64_t step, const std::vector<TrainGroup>& groups, TrainStepResult& result);
+  // Trains on the report's groups and adds result and time to it.
+  absl::Status Train(FinishedStep& report);
   void Committed(const CommitReceipt& receipt);
   void TraceTrained(int64_t step, const std::vector<TrainGroup>& groups) const;
   absl::Status Checkpoint();

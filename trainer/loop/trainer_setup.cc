@@ -28,6 +28,11 @@ std::string DeviceOfTrainer(const job::v1::JobSpec& spec) {
   return device == "auto" && spec.trainer().ranks() > 1 ? "cpu" : device;
 }
 
+int GpuCopies(const job::v1::JobSpec& spec) {
+  if (spec.weight_sync().transport() != "cuda_ipc") return 0;
+  return spec.has_eval() ? 3 : 2;
+}
+
 PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const ModelConfig& model,
                                         const LossSpec& loss, int processors) {
   PolicyLearnerOptions options;
@@ -45,6 +50,7 @@ PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const Mode
                      processors / static_cast<int>(std::max<int64_t>(spec.trainer().ranks(), 1)));
   if (spec.trainer().sharding() == "optimizer") options.sharding = Sharding::kOptimizer;
   if (spec.trainer().sharding() == "full") options.sharding = Sharding::kFull;
+  options.gpu_copies = GpuCopies(spec);
   options.holds_whole_state = spec.model().path().empty() || spec.warmup().has_sft();
   options.activation_checkpointing = spec.trainer().activation_checkpointing();
   options.temperature = spec.rollout().temperature();

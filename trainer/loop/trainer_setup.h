@@ -26,6 +26,9 @@ LearningRateSchedule MakeSchedule(const job::v1::JobSpec& spec);
 // Where the job's trainer computes, as in OpenDevice. The CPU for several ranks with `auto`, and
 // for jobs accepted by an older version, which name no device.
 std::string DeviceOfTrainer(const job::v1::JobSpec& spec);
+// Of the weights, on the trainer's GPU, for engines (weights/cuda/device_copies.h): one that they
+// use, one that is written, and one that they keep for evaluations.
+int GpuCopies(const job::v1::JobSpec& spec);
 
 // `processors`: of a job that sets no number of threads; its ranks share them.
 PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const ModelConfig& model,

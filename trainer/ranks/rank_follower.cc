@@ -109,7 +109,8 @@ class FollowerLinks final : public RelayLinks {
   Reports& reports_;
 };
 
-// The communicators in use, for the thread that notices that rank 0 is gone.
+// The communicators in use, and those that connect, for the thread that notices that rank 0 is
+// gone.
 class CurrentCommunicators {
  public:
   // Those that are not null.
@@ -118,7 +119,10 @@ class CurrentCommunicators {
     communicators_ = std::move(communicators);
     if (orphaned_) AbortAll();
   }
+  // Stops with rank 0.
+  std::stop_token connecting() const { return connecting_.get_token(); }
   void Abort() {
+    connecting_.request_stop();
     const MutexLock lock(mu_);
     orphaned_ = true;
     AbortAll();
@@ -130,6 +134,7 @@ class CurrentCommunicators {
       if (communicator != nullptr) communicator->Abort("rank 0 has left");
     }
   }
+  std::stop_source connecting_;
   Mutex mu_;
   std::vector<Communicator*> communicators_ ABSL_GUARDED_BY(mu_);
   bool orphaned_ ABSL_GUARDED_BY(mu_) = false;
@@ -165,24 +170,31 @@ absl::Status Work(CommandReader& commands, const RankParts& parts, Reports& repo
   const RankStart start = command.start();
   SetLogRole(StrCat("rank-", start.number()));
   FRESHET_ASSIGN_OR_RETURN(const auto learner, parts.make_learner(start));
+  const auto open =
+      [&](const std::string& name) -> absl::StatusOr<std::shared_ptr<CommunicatorBackend>> {
+    if (name.empty()) return nullptr;
+    return parts.open_backend(name);
+  };
+  FRESHET_ASSIGN_OR_RETURN(const auto backend, open(start.backend()));
+  FRESHET_ASSIGN_OR_RETURN(const auto background_backend, open(start.background_backend()));
   reports.Set(RankReport::STATE_JOINING, 0);
   const auto connect =
-      [&](RelayGroup group, const std::string& backend,
+      [&](RelayGroup group, CommunicatorBackend* opened,
           const std::string& rendezvous) -> absl::StatusOr<std::unique_ptr<Communicator>> {
-    if (backend.empty()) {
+    if (opened == nullptr) {
       return MakeRelayCommunicator(
           start.rank(), start.ranks(),
           std::make_shared<FollowerLinks>(group, commands.inbox(group), reports));
     }
     if (rendezvous.empty()) return nullptr;
-    FRESHET_ASSIGN_OR_RETURN(const auto opened, parts.open_backend(backend));
-    return opened->Connect({start.rank(), start.ranks(), rendezvous, kConnectTimeout});
+    return opened->Connect(
+        {start.rank(), start.ranks(), rendezvous, kConnectTimeout, current.connecting()});
   };
   FRESHET_ASSIGN_OR_RETURN(const std::unique_ptr<Communicator> communicator,
-                           connect(RelayGroup::kTraining, start.backend(), start.rendezvous()));
+                           connect(RelayGroup::kTraining, backend.get(), start.rendezvous()));
   FRESHET_ASSIGN_OR_RETURN(
       const std::unique_ptr<Communicator> background,
-      connect(RelayGroup::kBackground, start.background_backend(), start.background_rendezvous()));
+      connect(RelayGroup::kBackground, background_backend.get(), start.background_rendezvous()));
   if (communicator == nullptr) return DataLoss("rank 0 gives no rendezvous");
   current.Set({communicator.get(), background.get()});
   const absl::Cleanup unset = [&] {

@@ -13,13 +13,13 @@ namespace freshet {
 namespace {
 
 // Null if there are none, for a reason that is logged.
-std::shared_ptr<DeviceCopies> OpenCopies(const std::string& device,
+std::shared_ptr<DeviceCopies> OpenCopies(const job::v1::JobSpec& spec,
                                          const OpenDeviceCopies& open_copies) {
   absl::StatusOr<std::shared_ptr<DeviceCopies>> copies =
       absl::UnimplementedError("this trainer was built without LibTorch");
-  if (open_copies) copies = open_copies(device);
+  if (open_copies) copies = open_copies(DeviceOfTrainer(spec));
   if (copies.ok()) {
-    (*copies)->Trim();  // what an engine still read at the end of the job before
+    (*copies)->Start(static_cast<size_t>(GpuCopies(spec)));
     return *std::move(copies);
   }
   FRESHET_LOG(Warning) << "event=no_gpu_copy reason=" << LogQuoted(Message(copies.status()));
@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<TrainerWeightPlane>> ClusterWeightPlane::Create(
     options.backend = *std::move(backend);
   }
   if (options.route == ClusterRoute::kCudaIpc) {
-    options.device_copies = OpenCopies(DeviceOfTrainer(assign.spec()), open_copies);
+    options.device_copies = OpenCopies(assign.spec(), open_copies);
   }
   if (sync.has_timeout_ms()) options.timeout = absl::Milliseconds(sync.timeout_ms());
   for (absl::Duration* time : {&options.silence_timeout, &options.activate_timeout,

@@ -170,15 +170,19 @@ class CudaMemory final : public DeviceMemory {
     for (size_t done = 0, turn = 0; status.ok() && done < from.size(); turn ^= 1) {
       const Slot& slot = slots_[turn];
       const size_t size = std::min(options_.piece_bytes, from.size() - done);
-      status = Await(slot, deadline);
+      status = Await(slot);
       if (!status.ok()) break;
+      if (SystemClock::Get().Now() >= deadline) {
+        status = absl::DeadlineExceededError("CUDA: a copy to the GPU did not end in time");
+        break;
+      }
       std::memcpy(slot.host, from.data() + done, size);
       status = Check("cudaMemcpyAsync",
                      runtime_.copy(to + done, slot.host, size, kHostToDevice, slot.stream));
       done += size;
     }
     for (const Slot& slot : slots_) {
-      const absl::Status ended = Await(slot, deadline);
+      const absl::Status ended = Await(slot);
       if (status.ok()) status = ended;
     }
     return status;
@@ -237,7 +241,8 @@ class CudaMemory final : public DeviceMemory {
   }
 
   // Until the slot's copy is done.
-  absl::Status Await(const Slot& slot, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  absl::Status Await(const Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const absl::Time deadline = SystemClock::Get().Now() + options_.patience;
     while (failed_.ok()) {
       const int state = runtime_.query_stream(slot.stream);
       if (state == kSuccess) return absl::OkStatus();
@@ -245,7 +250,7 @@ class CudaMemory final : public DeviceMemory {
         failed_ = Check("cudaStreamQuery", state);
       } else if (SystemClock::Get().Now() >= deadline) {
         runtime_.last_error();
-        failed_ = absl::DeadlineExceededError("CUDA: a copy to the GPU did not end in time");
+        failed_ = absl::DeadlineExceededError("CUDA: the GPU does not finish a copy");
       } else {
         std::this_thread::sleep_for(kPollPeriod);
       }

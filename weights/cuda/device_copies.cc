@@ -24,6 +24,12 @@ void DeviceCopies::Trim() {
   FreeIf([](const Copy&) { return true; });
 }
 
+void DeviceCopies::Start(size_t most) {
+  Trim();
+  const MutexLock lock(mu_);
+  most_ = most;
+}
+
 void DeviceCopies::FreeIf(const std::function<bool(const Copy&)>& free) {
   std::erase_if(copies_, [&](Copy& copy) {
     if (!free(copy) || ::flock(copy.file->fd(), LOCK_EX | LOCK_NB) != 0) return false;
@@ -70,10 +76,10 @@ absl::StatusOr<DeviceOffer> DeviceCopies::Offer(const WeightArena& file,
   };
   auto found = std::find_if(copies_.begin(), copies_.end(), of_file);
   if (found == copies_.end()) {
-    const bool full = copies_.size() >= kMost;
+    const bool full = copies_.size() >= most_;
     FreeIf([&](const Copy& copy) { return full || copy.size != file.size(); });
-    if (copies_.size() >= kMost) {
-      return ResourceExhausted("engines still read the ", kMost, " copies on the GPU");
+    if (copies_.size() >= most_) {
+      return ResourceExhausted("engines still read the ", most_, " copies on the GPU");
     }
     FRESHET_ASSIGN_OR_RETURN(Copy copy, Create(MemoryFilePath(file), file.size()));
     found = copies_.insert(copies_.end(), std::move(copy));

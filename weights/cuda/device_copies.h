@@ -31,12 +31,10 @@ struct DeviceOffer {
 // The trainer's copies of memory files on its GPU, for engines that compute on it. A copy belongs
 // to one file for its whole life, and the file's lock guards it too: an engine has the copy open
 // only while it holds flock(LOCK_SH) of the file, so a copy is freed only under LOCK_EX, and it is
-// written only after the trainer has written the file, which needs LOCK_EX. There are at most two.
-// One that an engine still reads keeps its file open until then. Thread-safe.
+// written only after the trainer has written the file, which needs LOCK_EX. There are at most
+// `most`. One that an engine still reads keeps its file open until then. Thread-safe.
 class DeviceCopies {
  public:
-  static constexpr size_t kMost = 2;
-
   explicit DeviceCopies(std::shared_ptr<DeviceMemory> memory) : memory_(std::move(memory)) {}
   // Frees the copies that no engine reads. The others live as long as the process.
   ~DeviceCopies();
@@ -44,7 +42,7 @@ class DeviceCopies {
   // Copies `file`, of MemoryFileStager, to the GPU, unless the copy has `content_hash` already,
   // which is that of `file`. Blocks until the copy is complete; other calls wait.
   //   FAILED_PRECONDITION: `file` is not a memory file that engines lock, or is empty.
-  //   RESOURCE_EXHAUSTED: the GPU's memory is full, or engines still read kMost copies.
+  //   RESOURCE_EXHAUSTED: the GPU's memory is full, or engines still read all copies.
   //   Otherwise an error of DeviceMemory.
   absl::StatusOr<DeviceOffer> Offer(const WeightArena& file, const std::string& content_hash,
                                     absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
@@ -52,7 +50,9 @@ class DeviceCopies {
   std::optional<DeviceOffer> OfferOrLog(const WeightArena& file, const std::string& content_hash,
                                         absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Frees the copies that no engine reads. Call it at the beginning and end of a job.
+  // Begins a job that may have `most` copies. Frees those that no engine reads.
+  void Start(size_t most) ABSL_LOCKS_EXCLUDED(mu_);
+  // Frees the copies that no engine reads. Call it at the end of a job.
   void Trim() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -74,6 +74,7 @@ class DeviceCopies {
 
   const std::shared_ptr<DeviceMemory> memory_;
   Mutex mu_;
+  size_t most_ ABSL_GUARDED_BY(mu_) = 2;
   std::vector<Copy> copies_ ABSL_GUARDED_BY(mu_);
   std::string error_ ABSL_GUARDED_BY(mu_);  // of the last OfferOrLog
 };

@@ -63,7 +63,7 @@ absl::StatusOr<WeightBytes> DeviceCopyOpener::Open(const WeightBytes& bytes,
 WeightBytes DeviceCopyOpener::Attach(WeightBytes bytes, const std::string& path,
                                      const DeviceOffer& offer) {
   absl::StatusOr<WeightBytes> with_copy = Open(bytes, path, offer);
-  const std::string reason = Message(with_copy.status());
+  const std::string reason = with_copy.ok() ? "used" : Message(with_copy.status());
   {
     const MutexLock lock(mu_);
     if (reason == reason_) return with_copy.ok() ? *std::move(with_copy) : std::move(bytes);

@@ -226,7 +226,9 @@ ClusterTransport::Outcomes ClusterTransport::SendShared(const Delivery& delivery
     if (offer.has_value()) OfferToProto(*offer, *request->mutable_device_copy());
   }
   const absl::Duration before = clock_.Now() - start;
-  const absl::Duration timeout = std::min(deadline - start - before, most);
+  // At least a second, though the copy may have taken the time: the bytes are there.
+  const absl::Duration timeout =
+      std::min(std::max(deadline - start - before, absl::Seconds(1)), most);
   std::vector<std::shared_ptr<weights::v1::PrepareReply>> replies(members.size());
   const std::vector<MemberAnswer> answers = CallMembers(
       members, channels_, timeout, events_,

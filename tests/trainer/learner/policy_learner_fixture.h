@@ -115,14 +115,19 @@ class PolicyLearnerFixture : public testing::Test {
   }
   // The masters.
   static std::vector<float> Weights(const PolicyLearner& learner) {
-    std::vector<float> weights;
-    const auto snapshot = *learner.Snapshot();
-    for (const StateTensor& tensor : snapshot->model) {
-      const size_t begin = weights.size();
-      weights.resize(begin + tensor.Read()->size() / sizeof(float));
-      std::memcpy(weights.data() + begin, tensor.Read()->data(), tensor.Read()->size());
+    return NumbersOf((*learner.Snapshot())->model);
+  }
+  static std::vector<float> NumbersOf(const std::vector<StateTensor>& tensors) {
+    std::vector<float> numbers;
+    for (const StateTensor& tensor : tensors) {
+      const auto bytes = tensor.Read();
+      EXPECT_TRUE(bytes.ok()) << bytes.status();
+      if (!bytes.ok()) return {};
+      const size_t begin = numbers.size();
+      numbers.resize(begin + bytes->size() / sizeof(float));
+      std::memcpy(numbers.data() + begin, bytes->data(), bytes->size());
     }
-    return weights;
+    return numbers;
   }
   static double MaxDifference(const std::vector<float>& a, const std::vector<float>& b) {
     EXPECT_EQ(a.size(), b.size());

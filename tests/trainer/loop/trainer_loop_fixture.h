@@ -54,21 +54,24 @@ class FakeLearner final : public Learner {
     arena_ = StrCat("weights of step ", step);
     TrainStepResult result;
     result.tokens_trained = static_cast<int64_t>(groups.size());
+    result.checkpoint_seconds = checkpoint_seconds;
     return result;
   }
   absl::StatusOr<std::string_view> Arena() const override { return arena_; }
   absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override {
     auto state = std::make_shared<LearnerState>();
     StateTensor tensor{"w", Dtype::kU8, {static_cast<int64_t>(arena_.size())}, {}, {}};
-    tensor.copy.resize(arena_.size());
-    std::memcpy(tensor.copy.data(), arena_.data(), arena_.size());
+    tensor.bytes.resize(arena_.size());
+    std::memcpy(tensor.bytes.data(), arena_.data(), arena_.size());
     state->model.push_back(tensor);
     state->optimizer.push_back(std::move(tensor));
+    state->copy = [this] { journal_.Add("copy"); };
     return std::shared_ptr<const LearnerState>(std::move(state));
   }
   bool StateLost() const override { return state_lost_; }
   std::optional<int64_t> fails_at, loses_state_at;
   std::function<void(int64_t)> on_train;
+  double checkpoint_seconds = 0;  // of every step
 
  private:
   Journal& journal_;
@@ -145,6 +148,8 @@ class JournalObserver final : public TrainerObserver {
     EXPECT_EQ(report.result.tokens_trained, 2);
     EXPECT_EQ(report.groups->size(), 2U);
     if (on_step) on_step(report.step);
+    last = report;
+    last.groups = nullptr;
     return absl::OkStatus();
   }
   void OnStalled(const std::string& reason, absl::Duration waited) override {
@@ -153,6 +158,7 @@ class JournalObserver final : public TrainerObserver {
   absl::Status committed_status;
   std::function<void(int64_t)> on_step;
   std::vector<std::pair<std::string, absl::Duration>> stalls;
+  FinishedStep last;  // without its groups
 
  private:
   Journal& journal_;

@@ -48,11 +48,21 @@ TEST_F(TrainerLoopTest, AStepGoesOptimizerCommitPublishCheckpointDurable) {
   EXPECT_THAT(Only({"point commit", "prepare", "activate", "point publish"}),
               ElementsAre("prepare 0", "activate 0", "point commit", "prepare 1", "activate 1",
                           "point publish"));
-  EXPECT_THAT(Only({"OnStep", "point checkpoint_write", "point checkpoint_rename", "MarkDurable",
-                    "point mark_durable"}),
-              ElementsAre("OnStep 1", "point checkpoint_write", "point checkpoint_rename",
+  EXPECT_THAT(Only({"OnStep", "copy", "point checkpoint_write", "point checkpoint_rename",
+                    "MarkDurable", "point mark_durable"}),
+              ElementsAre("OnStep 1", "copy", "point checkpoint_write", "point checkpoint_rename",
                           "MarkDurable 1", "point mark_durable"));
   EXPECT_THAT(Saved(), ElementsAre(1));
+}
+
+TEST_F(TrainerLoopTest, TimeThatAnUpdateWaitsForASnapshotIsTheCheckpoints) {
+  options_.steps = 1;
+  learner_.on_train = [this](int64_t) { clock_.Advance(absl::Seconds(5)); };
+  learner_.checkpoint_seconds = 2;
+  Produce(2);
+  ASSERT_TRUE(StartAndRun().ok());
+  EXPECT_EQ(observer_.last.train_seconds, 3);
+  EXPECT_EQ(observer_.last.checkpoint_seconds, 2);
 }
 
 // The engine takes version 1 only while step 2 is trained.

@@ -116,6 +116,7 @@ TEST_F(RankLinksTest, ASnapshotOfRanksThatJoinedIsReadDuringTheNextStep) {
   const auto snapshot = *learner.Snapshot();
   std::vector<float> masters;
   std::jthread reading([&] {
+    snapshot->copy();
     for (const StateTensor& tensor : snapshot->model) {
       const auto bytes = tensor.Read();
       ASSERT_TRUE(bytes.ok()) << bytes.status();

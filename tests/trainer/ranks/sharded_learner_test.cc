@@ -269,6 +269,7 @@ TEST_F(ShardedLearnerTest, ASnapshotIsThatOfItsStepThoughItIsReadDuringTheNextOn
       const std::vector<float> expected = ResultOf(*plain.learner).masters;
       TrainSteps(*ranked.learner, step, step);
       const auto snapshot = *ranked.learner->Snapshot();
+      snapshot->copy();
       TrainSteps(*plain.learner, step + 3, step + 3);
       TrainSteps(*ranked.learner, step + 3, step + 3);
       const auto masters = FloatsOf(snapshot->model);

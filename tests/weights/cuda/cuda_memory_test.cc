@@ -13,7 +13,11 @@ namespace freshet {
 namespace {
 
 CudaMemoryOptions Options(int device = 1) {
-  return {.device = device, .library = FRESHET_FAKE_CUDART, .piece_bytes = 64};
+  CudaMemoryOptions options;
+  options.device = device;
+  options.library = FRESHET_FAKE_CUDART;
+  options.piece_bytes = 64;
+  return options;
 }
 
 std::shared_ptr<DeviceMemory> Open() { return OpenCudaMemory(Options()).value(); }
@@ -87,11 +91,13 @@ TEST_F(CudaMemoryTest, GivesEverythingBack) {
 }
 
 TEST_F(CudaMemoryTest, ACopyThatDoesNotEndDisablesTheMemory) {
-  const std::shared_ptr<DeviceMemory> memory = Open();
+  CudaMemoryOptions options = Options();
+  options.patience = absl::ZeroDuration();
+  const std::shared_ptr<DeviceMemory> memory = OpenCudaMemory(options).value();
   const auto allocated = memory->Allocate(1000);
   ASSERT_TRUE(allocated.ok());
   FakeCudaSetFault(FakeCudaFault::kHang);
-  EXPECT_EQ(memory->Write(*allocated, *PatternBytes(1000, 1), absl::InfinitePast()).code(),
+  EXPECT_EQ(memory->Write(*allocated, *PatternBytes(1000, 1), absl::InfiniteFuture()).code(),
             absl::StatusCode::kDeadlineExceeded);
   FakeCudaSetFault(FakeCudaFault::kNone);
   EXPECT_EQ(memory->Write(*allocated, *PatternBytes(1000, 1), absl::InfiniteFuture()).code(),
@@ -101,6 +107,16 @@ TEST_F(CudaMemoryTest, ACopyThatDoesNotEndDisablesTheMemory) {
   const int before = FakeCudaLiveObjects();
   memory->Free(*allocated);
   EXPECT_EQ(FakeCudaLiveObjects(), before);
+}
+
+TEST_F(CudaMemoryTest, ACopyAfterOneThatHadTooLittleTimeWorks) {
+  const std::shared_ptr<DeviceMemory> memory = Open();
+  const auto allocated = memory->Allocate(1000);
+  ASSERT_TRUE(allocated.ok());
+  EXPECT_EQ(memory->Write(*allocated, *PatternBytes(1000, 1), absl::InfinitePast()).code(),
+            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(memory->Write(*allocated, *PatternBytes(1000, 1), absl::InfiniteFuture()),
+            absl::OkStatus());
 }
 
 TEST_F(CudaMemoryTest, ReportsACopyThatFails) {
@@ -116,7 +132,9 @@ TEST_F(CudaMemoryTest, ReportsACopyThatFails) {
 #ifdef FRESHET_CUDART
 // The functions have these names there; without a driver the first call fails.
 TEST_F(CudaMemoryTest, FindsItsFunctionsInTheCudaRuntime) {
-  const absl::Status status = OpenCudaMemory({.device = 0, .library = FRESHET_CUDART}).status();
+  const absl::Status status =
+      OpenCudaMemory({.device = 0, .library = FRESHET_CUDART, .piece_bytes = 64, .patience = {}})
+          .status();
   EXPECT_TRUE(status.ok() || Message(status).starts_with("CUDA: cudaGetDeviceProperties: "))
       << status;
 }
