@@ -105,6 +105,19 @@ TEST(JobPlan, AnEvaluationHoldsTheWeightsThatItEvaluates) {
   EXPECT_GT(Bytes(with.rollout, "received versions"), Bytes(without.rollout, "received versions"));
 }
 
+TEST(JobPlan, CudaIpcTakesCopiesOnTheTrainersGpuButNotInOneProcess) {
+  TinyJob job = Bf16Job();
+  job["trainer"] = "{steps: 2, device: cuda}";
+  EXPECT_EQ(Bytes(Plan(job).trainer, "copies for CUDA IPC"), 0);
+  job["weight_sync"] = "{transport: cuda_ipc}";
+  const JobPlan plan = Plan(job);
+  const int64_t versions = Bytes(plan.trainer, "published versions");
+  EXPECT_EQ(Bytes(plan.trainer, "copies for CUDA IPC"), versions);
+  EXPECT_EQ(Bytes(plan.local, "copies for CUDA IPC"), 0);
+  job["eval"] = "{rows: 20}";
+  EXPECT_EQ(Bytes(Plan(job).trainer, "copies for CUDA IPC"), versions / 2 * 3);
+}
+
 TEST(JobPlan, OneProcessNeedsWhatItsRolesNeed) {
   const JobPlan plan = Plan(Bf16Job());
   EXPECT_EQ(TotalBytes(plan.local.memory),

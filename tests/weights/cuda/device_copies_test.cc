@@ -111,6 +111,16 @@ TEST_F(DeviceCopiesTest, ThereAreTwoAtMost) {
   EXPECT_EQ(gpu_->freed_while_open(), 0);
 }
 
+TEST_F(DeviceCopiesTest, AJobMayHaveAThirdOne) {
+  copies_.Start(3);
+  const WeightBytes one = StageOn(first_);
+  const WeightBytes two = StageOn(second_);
+  const WeightBytes three = StageOn(third_);
+  const WeightBytes held = Take(one, first_, Offer(one, first_).value());
+  const WeightBytes also_held = Take(two, second_, Offer(two, second_).value());
+  EXPECT_TRUE(Offer(three, third_).ok());
+}
+
 TEST_F(DeviceCopiesTest, TrimLeavesWhatAnEngineReads) {
   const WeightBytes one = StageOn(first_);
   const WeightBytes two = StageOn(second_);
