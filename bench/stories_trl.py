@@ -17,8 +17,9 @@ RESULT = HERE / "results/stories_trl.json"  # what `measure` returned for all st
 SEEDS = 5
 WINDOW = 5     # steps of a mean reward
 LEVEL = 0.75   # of the mean reward
-MICROBATCH = 128
+MICROBATCH = 64  # samples
 GOAL = 10      # times TRL's samples per second
+TRIAL_STEPS = 3
 ANSWER_S = 7200
 
 
@@ -62,7 +63,7 @@ def rows(result):
     steps, trl_steps = medians(reached)
     wall, trl_wall = medians(until_level)
     reward_spread, steps_spread = spread([last(run) for run in peer]), spread([reached(run) for run in peer])
-    seeds = f"medians of {len(peer)} seeds, {len(peer[0]['rewards'])} steps"
+    seeds = f"medians of {len(peer)} seeds, {len(peer[0]['rewards'])} steps; threads of TRL: {result['trl_threads']}"
     return [
         {"name": "stories against TRL: trained samples per second", "ours": speed, "peer": trl_speed, "peer_name": "TRL",
          "unit": "samples/s", "ratio": speed / trl_speed, "goal": GOAL, "note": seeds},
@@ -83,7 +84,7 @@ def committed():
     if not RESULT.exists():
         return []
     result = json.loads(RESULT.read_text())
-    mark = f"measured before with --full ({result['threads']} threads, {result['processor']})"
+    mark = f"measured before with --full ({result['cores']} cores, {result['processor']})"
     return [row | {"note": "; ".join([mark, row["note"]] if "note" in row else [mark])} for row in rows(result)]
 
 
@@ -103,28 +104,50 @@ def run_freshet(train, seed, overrides, folder):
             "walls": [row["wall_seconds"] for row in steps]}
 
 
-def run_trl(command, trl, job, log):
-    """Trains with TRL in a process of its own; its time is that of the training loop."""
-    with contextlib.ExitStack() as stack:
-        peer = peer_processes.Peer("TRL", command, log, ANSWER_S, PYTHONPATH=str(trl))
-        stack.callback(peer.stop)
-        return peer.ask(workload="train", job=str(job), rows=MICROBATCH)
+class Trl:
+    """Trains with TRL, each time in a process of its own; the time is that of the training loop."""
+
+    def __init__(self, model, out):
+        self.python, self.folder = trainer_peers.install()
+        self.model, self.out, self.threads = model, out, None
+
+    def run(self, job, threads):
+        command = [self.python, HERE / "peers/trl_job_peer.py", self.model, "--threads", str(threads)]
+        with contextlib.ExitStack() as stack:
+            peer = peer_processes.Peer("TRL", command, self.out / f"{job.stem}.log", ANSWER_S, PYTHONPATH=str(self.folder))
+            stack.callback(peer.stop)
+            return peer.ask(workload="train", job=str(job), rows=MICROBATCH)
+
+    def choose_threads(self, job):
+        """Takes one thread or one per core, whichever trains `job` faster after its first step."""
+        def seconds(threads):
+            walls = self.run(job, threads)["walls"]
+            return walls[-1] - walls[0]
+
+        self.threads = min({1, len(os.sched_getaffinity(0))}, key=seconds)
 
 
 def measure(train, freshet, model, seeds, steps, out):
     """Trains the job with each seed by both, in alternating order. `train`: run() of learn.py. `freshet`: the program.
     `steps`: in place of the job's, or None. `out`: folder of the runs."""
-    python, trl = trainer_peers.install()
-    threads = len(os.sched_getaffinity(0))
-    command = [python, HERE / "peers/trl_job_peer.py", model, "--threads", str(threads)]
-    overrides = [f"model.path={model}"] + ([f"trainer.steps={steps}"] if steps else [])
-    result = {"threads": threads, "processor": processor(), "freshet": [], "trl": []}
+    overrides = [f"model.path={model}"]
+
+    def resolved(name, *more):
+        words = [word for override in [*overrides, *more] for word in ("--set", override)]
+        path = out / f"trl-{name}.yaml"
+        path.write_text(call(freshet, "validate", JOB, *words))
+        return path
+
+    trl = Trl(model, out)
+    trl.choose_threads(resolved("threads", f"trainer.steps={TRIAL_STEPS}"))
+    if steps:
+        overrides.append(f"trainer.steps={steps}")
+    result = {"processor": processor(), "cores": len(os.sched_getaffinity(0)), "trl_threads": trl.threads,
+              "freshet": [], "trl": []}
     for seed in seeds:
-        job = out / f"trl-job-{seed}.yaml"
-        words = [word for override in [f"seed={seed}", *overrides] for word in ("--set", override)]
-        job.write_text(call(freshet, "validate", JOB, *words))
+        job = resolved(seed, f"seed={seed}")
         kinds = {"freshet": lambda: run_freshet(train, seed, overrides, out / f"trl-freshet-{seed}"),
-                 "trl": lambda: run_trl(command, trl, job, out / f"trl-{seed}.log")}
+                 "trl": lambda: trl.run(job, trl.threads)}
         for kind in kinds if seed % 2 else reversed(kinds):
             run = kinds[kind]()
             result[kind].append({"seed": seed, **run})

@@ -6,27 +6,23 @@ MASK = (1 << 64) - 1
 
 def check(job):
     """Raises ValueError for a job that TRL would train otherwise than Freshet does."""
-    loss = job["loss"]
-    wanted = {
+    supported = {
         "model.dtype": (job["model"]["dtype"], "fp32"),
         "dataset.type": (job["dataset"]["type"], "template"),
+        "warmup": (job["warmup"], {}),
         "trainer.minibatches_per_step": (job["trainer"]["minibatches_per_step"], 1),
-        "loss.preset": (loss["preset"], "grpo"),
-        "loss.advantage": (loss["advantage"], "grpo"),
-        "loss.surrogate": (loss["surrogate"], "ppo"),
-        "loss.ratio": (loss["ratio"], "token"),
-        "loss.anchor": (loss["anchor"], "proximal"),
-        "loss.aggregate": (loss["aggregate"], "sequence_mean"),
-        "loss.kl.kind": (loss["kl"]["kind"], "none"),
-        "loss.entropy_coef": (loss["entropy_coef"], 0),
+        "loss.preset": (job["loss"]["preset"], "grpo"),
+        "loss.anchor": (job["loss"]["anchor"], "proximal"),
+        "loss, other keys": (sorted(set(job["loss"]) - {"preset", "anchor", "clip", "correction"}), []),
+        "loss.clip": (sorted(job["loss"]["clip"]), ["high", "low"]),
         "filter.zero_variance": (job["filter"]["zero_variance"], False),
         "optimizer.schedule": (job["optimizer"]["schedule"], "constant"),
     }
     for name, component in job["reward"]["components"].items():
-        wanted[f"reward.components.{name}.type"] = (component["type"], "contains")
-    for key, (value, supported) in wanted.items():
-        if value != supported:
-            raise ValueError(f"{key} is {value}; the comparison with TRL needs {supported}")
+        supported[f"reward.components.{name}.type"] = (component["type"], "contains")
+    for key, (value, needed) in supported.items():
+        if value != needed:
+            raise ValueError(f"{key}: {value}; the comparison with TRL needs {needed}")
 
 
 def options(job, rows):
