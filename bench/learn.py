@@ -2,8 +2,10 @@
 """Trains the examples with several seeds and compares the results with their goals.
 
 Prints one line per figure and writes build/bench/learn.json: rows {name, ours, peer, peer_name,
-ratio, unit, goal}. A higher ratio is better; rows with goal 1 must reach ratio 1. Exits 1 if one
-does not. Standard library only.
+ratio, unit, goal}. A higher ratio is better; a row must reach its goal. Exits 1 if one does not.
+With --full stories is also trained by TRL, with the seeds 1 to 5; this writes
+build/bench/stories_trl.json. Without it the rows come from bench/results/stories_trl.json.
+Standard library only.
 """
 import argparse
 import json
@@ -16,6 +18,7 @@ import sys
 import time
 
 import figures
+import stories_trl
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FRESHET = ROOT / "build/bin/freshet"
@@ -93,28 +96,46 @@ def stories(seeds, out, model):
     ]
 
 
+def against_trl(args, out, model):
+    """Rows of the comparison with TRL: measured with --full, otherwise those of the committed result."""
+    if not args.full:
+        rows = stories_trl.committed()
+        if not rows:
+            print("stories against TRL: not measured; --full does it", flush=True)
+        return rows
+    seeds = range(1, (args.seeds or stories_trl.SEEDS) + 1)
+    result = stories_trl.measure(run, FRESHET, model, seeds, args.steps, out)
+    path = ROOT / "build/bench" / stories_trl.RESULT.name
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    return stories_trl.rows(result)
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, help="number of seeds; default 3, and 5 against TRL")
     parser.add_argument("--model", default=os.environ.get("FRESHET_STORIES_MODEL", ""),
                         help="directory of the stories260K model in Hugging Face layout")
-    parser.add_argument("--peers", action="store_true", help="no effect: no peer trains on a CPU")
-    parser.add_argument("--only", choices=["arithmetic", "stories", "smoke"])
+    parser.add_argument("--full", action="store_true", help="also train stories with TRL, installed on first use (5 GB)")
+    parser.add_argument("--steps", type=int, help="of the jobs against TRL, to try them; default the job's")
+    parser.add_argument("--peers", action="store_true", help="no effect: TRL is a peer of --full")
+    parser.add_argument("--only", choices=["arithmetic", "stories", "smoke", "trl"])
     args = parser.parse_args()
     out = ROOT / "build/bench/learn"
     out.mkdir(parents=True, exist_ok=True)
-    seeds = range(1, args.seeds + 1)
+    seeds = range(1, (args.seeds or 3) + 1)
     rows = []
     if args.only in (None, "smoke"):
         rows += smoke(seeds, out)
     if args.only in (None, "arithmetic"):
         rows += arithmetic(seeds, out)
-    model = args.model or str(ROOT.parent / "shared/data/stories260K/hf")
-    if args.only in (None, "stories"):
-        if pathlib.Path(model).is_dir():
-            rows += stories(seeds, out, model)
-        else:
-            print("stories: skipped, no model; set its directory with --model", flush=True)
+    model = pathlib.Path(args.model or ROOT.parent / "shared/data/stories260K/hf").resolve()
+    trl = args.only in (None, "trl")
+    if not model.is_dir() and (args.only in (None, "stories") or (trl and args.full)):
+        print(f"stories: skipped, there is no model {model}; set its directory with --model", flush=True)
+    elif args.only in (None, "stories"):
+        rows += stories(seeds, out, model)
+    if trl and (model.is_dir() or not args.full):
+        rows += against_trl(args, out, model)
     missed = figures.report(rows, ROOT / "build/bench/learn.json")
     sys.exit(1 if missed else 0)
 

@@ -47,8 +47,8 @@ def model_directory(program, model):
 class Peer:
     """A peer's process with one model. Ready when it is constructed."""
 
-    def __init__(self, name, command, log, **environment):
-        self.name, self.log = name, log
+    def __init__(self, name, command, log, answer_s=ANSWER_S, **environment):
+        self.name, self.log, self.answer_s = name, log, answer_s
         with open(log, "w") as errors:
             self.process = subprocess.Popen([*command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
                                             text=True, env={**os.environ, **environment})
@@ -59,10 +59,10 @@ class Peer:
             raise
 
     def await_answer(self):
-        ready, _, _ = select.select([self.process.stdout], [], [], ANSWER_S)
+        ready, _, _ = select.select([self.process.stdout], [], [], self.answer_s)
         line = self.process.stdout.readline() if ready else ""
         if not line:
-            reason = "has ended" if ready else f"does not answer within {ANSWER_S} s"
+            reason = "has ended" if ready else f"does not answer within {self.answer_s} s"
             raise RuntimeError(f"{self.name} {reason}: {self.log.read_text(errors='replace')[-2000:].strip()}")
         return json.loads(line)
 
