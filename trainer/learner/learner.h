@@ -75,6 +75,8 @@ class Learner {
   // Whether a part of the state was lost with a rank. Then TrainStep, Arena and Snapshot return
   // UNAVAILABLE, and training goes on only from a checkpoint.
   virtual bool StateLost() const { return false; }
+  // Why ranks were lost during the last step, if that failed.
+  virtual std::vector<std::string> LostRanks() const { return {}; }
   // Which ranks a step waits for, and what they do; "": it does not wait. Thread-safe.
   virtual std::string WaitsFor() const { return ""; }
 };

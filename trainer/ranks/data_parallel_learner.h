@@ -48,6 +48,7 @@ class DataParallelLearner final : public Learner {
   absl::StatusOr<std::string_view> Arena() const override;
   absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override;
   bool StateLost() const override;
+  std::vector<std::string> LostRanks() const override { return lost_; }
   std::vector<RankState> Ranks() const override;
   std::string WaitsFor() const override;
 
@@ -71,7 +72,7 @@ class DataParallelLearner final : public Learner {
   const std::shared_ptr<PolicyLearner> learner_;
   const std::unique_ptr<RankStarter> starter_;
   const int ranks_;
-  std::vector<std::string> lost_;  // during the step
+  std::vector<std::string> lost_;  // during the step; see LostRanks
   bool tried_ = false;             // to form a group
   std::string loss_;               // why a group ended while the state was divided
 

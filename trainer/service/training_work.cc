@@ -130,7 +130,7 @@ absl::Status TrainingWork::Train(std::stop_token stop) {
   }
   hook_ = MakeHook();
   const absl::Status status = TrainFromNewest(stop);
-  NoteStateLost(status);
+  NoteLostRanks(status);
   SendLastRows(stop);
   if (hook_ == nullptr) return status;
   if (status.ok()) AwaitHook(stop);
@@ -173,11 +173,19 @@ std::string TrainingWork::CheckpointFolder() const {
   return CheckpointRoot(context_.state_dir, assign_.job_id());
 }
 
-void TrainingWork::NoteStateLost(const absl::Status& status) {
-  if (status.ok() || learner_.learner == nullptr || !learner_.learner->StateLost()) return;
-  if (context_.listener != nullptr) context_.listener->OnStateLost(assign_.job_id());
-  SendRows({{NoticeEvent(StrCat("rank_lost/", runtime::RandomId()), "rank_lost", Message(status)),
-             false}});
+void TrainingWork::NoteLostRanks(const absl::Status& status) {
+  if (status.ok() || learner_.learner == nullptr) return;
+  std::vector<std::string> reasons = learner_.learner->LostRanks();
+  if (learner_.learner->StateLost()) {
+    if (context_.listener != nullptr) context_.listener->OnStateLost(assign_.job_id());
+    reasons.emplace_back(Message(status));
+  }
+  std::vector<OutboxRow> rows;
+  for (const std::string& reason : reasons) {
+    const std::string key = StrCat("rank_lost/", runtime::RandomId());
+    rows.push_back({NoticeEvent(key, "rank_lost", reason), false});
+  }
+  SendRows(std::move(rows));
 }
 
 absl::Status TrainingWork::TrainFromNewest(std::stop_token stop) {

@@ -109,7 +109,7 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   void OnRest() override;
 
   absl::Status Train(std::stop_token stop);
-  void NoteStateLost(const absl::Status& status);
+  void NoteLostRanks(const absl::Status& status);
   absl::Status TrainFromNewest(std::stop_token stop);
   // Trains from `checkpoint`, or from the beginning if null. `passed_over`: newer ones that the
   // store rejects or that cannot be loaded. `damaged`: those that FindAllCheckpoints reported. Both

@@ -50,6 +50,10 @@ class FakeLearner final : public Learner {
       state_lost_ = true;
       return absl::UnavailableError("rank 1 was ended by signal 9");
     }
+    if (loses_ranks_at == step) {
+      lost_ranks_ = {"rank 2 was ended by signal 9", "rank 1 was ended by signal 9"};
+      return absl::UnavailableError(lost_ranks_.back());
+    }
     if (on_train) on_train(step);
     arena_ = StrCat("weights of step ", step);
     TrainStepResult result;
@@ -69,13 +73,15 @@ class FakeLearner final : public Learner {
     return std::shared_ptr<const LearnerState>(std::move(state));
   }
   bool StateLost() const override { return state_lost_; }
-  std::optional<int64_t> fails_at, loses_state_at;
+  std::vector<std::string> LostRanks() const override { return lost_ranks_; }
+  std::optional<int64_t> fails_at, loses_state_at, loses_ranks_at;
   std::function<void(int64_t)> on_train;
   double checkpoint_seconds = 0;  // of every step
 
  private:
   Journal& journal_;
   bool state_lost_ = false;
+  std::vector<std::string> lost_ranks_;
   std::string arena_ = "weights of step 0";
 };
 

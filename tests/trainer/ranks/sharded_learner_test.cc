@@ -404,6 +404,7 @@ TEST_F(ShardedLearnerTest, RankZeroDoesNotTrainAlone) {
   const absl::Status status = ranked.learner->TrainStep(1, Groups(1)).status();
   EXPECT_EQ(status, absl::UnavailableError("no rank has joined"));
   EXPECT_FALSE(ranked.learner->StateLost()) << "it still has all of it";
+  EXPECT_EQ(ranked.learner->LostRanks(), std::vector<std::string>(2, "no rank has joined"));
   ranked.starter->available = 1;
   TrainSteps(*ranked.learner, 1, 1);
 }

@@ -57,6 +57,7 @@ class FakeLearnerFactory final : public LearnerFactory {
     auto learner = std::make_unique<FakeLearner>(journal_);
     learner->on_train = on_train;
     learner->loses_state_at = loses_state_at;
+    learner->loses_ranks_at = loses_ranks_at;
     started.learner = std::move(learner);
     started.checkpoint_files = {{"config.json", "{}"}};
     started.decode = [](const std::vector<int32_t>& ids) { return StrCat(ids.size(), " tokens"); };
@@ -65,7 +66,7 @@ class FakeLearnerFactory final : public LearnerFactory {
   std::vector<std::string> loaded;
   std::string damaged = "none";  // checkpoint that fails to load
   std::function<void(int64_t)> on_train;
-  int64_t loses_state_at = 0;
+  int64_t loses_state_at = 0, loses_ranks_at = 0;
 
  private:
   Journal& journal_;
@@ -389,6 +390,15 @@ TEST_F(TrainingWorkTest, AfterALossOfStateTheNextWorkGoesOnFromTheNewestCheckpoi
   RunWell();
   EXPECT_THAT(learners_.loaded, ElementsAre("step-1", "step-1"));
   EXPECT_THAT(Only({"train"}), ElementsAre("train 2", "train 3", "train 2", "train 3", "train 4"));
+}
+
+TEST_F(TrainingWorkTest, AnEventNamesEveryRankWhoseLossMadeTheStepFail) {
+  Produce(8);
+  learners_.loses_ranks_at = 1;
+  EXPECT_TRUE(absl::IsUnavailable(Run()));
+  EXPECT_EQ(rows_.states_lost, 0);
+  EXPECT_THAT(events_.Keys("{job}:events"),
+              testing::Contains(testing::StartsWith("rank_lost/")).Times(2));
 }
 
 TEST_F(TrainingWorkTest, AReplacedCheckpointIsPassedOverForTheOneBefore) {
