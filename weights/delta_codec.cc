@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/log.h"
 #include "base/str_cat.h"
 
 namespace freshet {

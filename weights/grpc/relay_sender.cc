@@ -69,13 +69,13 @@ void RelaySender::Run() {
     const std::string first = chain.front().worker;
     const bool delta = delta_;
     absl::Status status = Serve(chain);
-    if (delta != delta_) continue;  // once more, without differences
     const bool ours = !hooks_.available().ok() || clock_.Now() >= job_.deadline;
-    if (IsOpen(first) && !ours) {
+    const bool again = delta != delta_;  // without differences
+    if (IsOpen(first) && !ours && !again) {
       if (status.ok()) status = absl::UnavailableError("ended the call without a result");
       Record(first, status);
     }
-    chain.erase(chain.begin());
+    if (!again) chain.erase(chain.begin());
     std::erase_if(chain, [this](const WeightMember& member) { return !IsOpen(member.worker); });
   }
 }
