@@ -45,7 +45,7 @@ DELTA_JOB = ["model.dtype=bf16", "model.config.hidden_size=512", "model.config.n
              "model.config.num_attention_heads=8", "model.config.intermediate_size=2048", "warmup.sft.steps=60",
              f"trainer.steps={DELTA_STEPS}", "optimizer.schedule=constant", "checkpoint.dtype=bf16", "checkpoint.every_steps=1",
              f"checkpoint.keep_last={DELTA_STEPS + 1}", "eval.rows=16"]
-PIECES = [32 << 10, 1 << 20]  # of this version, and of those of 1 GiB and more
+PIECES = [512 << 10, 1 << 20]  # of versions below 1 GiB, and of others
 LINKS = [4 << 20, 64 << 20]  # bytes per second
 
 

@@ -18,6 +18,9 @@ namespace {
 // The receiver sees the bytes of a chunk when it has all of it, so larger ones than a bucket would
 // delay relaying. Smaller ones than this cost more in calls.
 constexpr int64_t kMinChunkBytes = 16 << 10;
+// Smaller differences take more of the processor's time, and only the first link of a chain has
+// them.
+constexpr int64_t kMinDeltaBytes = 512 << 10;
 
 grpc::ByteBuffer EncodeHeader(const RelayJob& job, const std::vector<WeightMember>& chain,
                               bool ask_base) {
@@ -148,7 +151,9 @@ absl::StatusOr<bool> RelaySender::Feed(Attempt& attempt, bool writable) {
     attempt.link->CloseWrites();
     return false;
   }
-  const int64_t chunk = std::clamp(job_.manifest.bucket_bytes, kMinChunkBytes, kMaxChunkBytes);
+  const int64_t chunk =
+      std::clamp(job_.manifest.bucket_bytes,
+                 attempt.delta != nullptr ? kMinDeltaBytes : kMinChunkBytes, kMaxChunkBytes);
   const int64_t size = std::min(chunk, available - attempt.sent);
   if (size <= 0) return true;
   Write(attempt, size);
