@@ -46,7 +46,7 @@ DELTA_JOB = ["model.dtype=bf16", "model.config.hidden_size=512", "model.config.n
              f"trainer.steps={DELTA_STEPS}", "optimizer.schedule=constant", "checkpoint.dtype=bf16", "checkpoint.every_steps=1",
              f"checkpoint.keep_last={DELTA_STEPS + 1}", "eval.rows=16"]
 PIECES = [512 << 10, 1 << 20]  # of versions below 1 GiB, and of others
-LINKS = [4 << 20, 64 << 20]  # bytes per second
+LINKS = [4, 64, 200]  # MB/s
 
 
 def row(name, ours, peer, peer_name, unit, ratio, goal=None):
@@ -157,11 +157,11 @@ def deltas(binaries, rounds):
             for link in LINKS:
                 seconds = {}
                 for flags in ([], ["--delta"]):
-                    timed = lines_of(binaries / "relay_bench", "--engines", 1, "--rate", link, "--burst", 64 << 10, "--rounds",
+                    timed = lines_of(binaries / "relay_bench", "--engines", 1, "--rate", link * 1_000_000, "--burst", 64 << 10, "--rounds",
                                      rounds, "--from", base, "--to", version, *flags)
                     results += [result | {"learning_rate": rate, "delta": bool(flags)} for result in timed]
                     seconds[bool(flags)] = statistics.median(result["seconds"] for result in timed)
-                rows.append(row(f"learning rate {rate}, link of {link >> 20} MiB/s: time of a version", seconds[True],
+                rows.append(row(f"learning rate {rate}, link of {link} MB/s: time of a version", seconds[True],
                                 seconds[False], "whole", "s", seconds[False] / seconds[True]))
     path = binaries / "delta.json"
     figures.report(rows, path, results)
