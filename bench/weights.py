@@ -157,8 +157,8 @@ def deltas(binaries, rounds):
             for link in LINKS:
                 seconds = {}
                 for flags in ([], ["--delta"]):
-                    timed = lines_of(binaries / "relay_bench", "--engines", 1, "--rate", link * 1_000_000, "--burst", 64 << 10, "--rounds",
-                                     rounds, "--from", base, "--to", version, *flags)
+                    timed = lines_of(binaries / "relay_bench", "--engines", 1, "--rate", link * 1_000_000, "--burst", 64 << 10,
+                                     "--rounds", rounds, "--from", base, "--to", version, *flags)
                     results += [result | {"learning_rate": rate, "delta": bool(flags)} for result in timed]
                     seconds[bool(flags)] = statistics.median(result["seconds"] for result in timed)
                 rows.append(row(f"learning rate {rate}, link of {link} MB/s: time of a version", seconds[True],
