@@ -16,9 +16,9 @@
 namespace freshet::metrics {
 
 // Weight plane metrics of a process: freshet_weight_sync_seconds{phase},
-// freshet_weight_sync_bytes_total and freshet_weight_sync_failures_total{cause}; the two of
-// differences; and member times
-// by route, for the job that published last and the kKeptJobs before it. Thread-safe.
+// freshet_weight_sync_bytes_total and freshet_weight_sync_failures_total{cause};
+// freshet_weight_delta_bytes_total and freshet_weight_delta_sent_bytes_total; and member times by
+// route, for the job that published last and the kKeptJobs before it. Thread-safe.
 class WeightSyncMetrics final : public WeightSyncObserver {
  public:
   explicit WeightSyncMetrics(prometheus::Registry& registry);
