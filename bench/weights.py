@@ -3,6 +3,7 @@
 
     weights.py [--peers] [--rounds 5] [--model M] [--bin build/bench]
     weights.py --engines [--rounds 5] [--bin build/bench]
+    weights.py --delta [--rounds 5] [--bin build/bench]
 
 Model M has 415 M parameters (830 MB in bf16), T 33.6 M. Every round publishes by each route and, under the same load, by
 each peer, in alternating order. Then an engine dies in the middle of a publication, and engines come and go 20 times in a
@@ -10,6 +11,10 @@ minute. Writes build/bench/weights.json, and the table as weights.md beside it. 
 
 With --engines instead: the time of the relay for 1 to 128 engines whose links have a limited rate, beside that of a
 pipeline that passes buckets on. Writes build/bench/relay.json and relay.md.
+
+With --delta instead: trains a model of 17 M parameters with several learning rates, and measures the differences between
+its versions, and how long a version takes over slow links with and without them. Writes build/bench/delta.json and
+delta.md.
 """
 import argparse
 import contextlib
@@ -18,6 +23,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -33,6 +39,14 @@ CHANGES, STORM_S = 20, 60
 CHAINS = [1, 2, 8, 32, 128]
 RELAY_BYTES, RELAY_RATE = 16 << 20, 512 << 10
 FLAT = 1.3  # a chain may take this much longer than one engine
+LEARNING_RATES = ["1e-4", "1e-5", "1e-6"]
+DELTA_STEPS = 6
+DELTA_JOB = ["model.dtype=bf16", "model.config.hidden_size=512", "model.config.num_hidden_layers=4",
+             "model.config.num_attention_heads=8", "model.config.intermediate_size=2048", "warmup.sft.steps=60",
+             f"trainer.steps={DELTA_STEPS}", "optimizer.schedule=constant", "checkpoint.dtype=bf16", "checkpoint.every_steps=1",
+             f"checkpoint.keep_last={DELTA_STEPS + 1}", "eval.rows=16"]
+PIECES = [512 << 10, 1 << 20]  # of versions below 1 GiB, and of others
+LINKS = [4, 64, 200]  # MB/s
 
 
 def row(name, ours, peer, peer_name, unit, ratio, goal=None):
@@ -112,10 +126,54 @@ def relay_chains(binaries, rounds):
     return 1 if missed else 0
 
 
+def lines_of(*command):
+    output = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, check=True, text=True).stdout
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def versions(binaries, folder, learning_rate):
+    """Weights of the last two versions of a short training run."""
+    words = [word for key in [*DELTA_JOB, f"optimizer.learning_rate={learning_rate}"] for word in ("--set", key)]
+    subprocess.run([binaries.parent / "bin/freshet", "local", HERE.parent / "examples/arithmetic.yaml", "--run-dir", folder,
+                    *words], check=True, stdout=subprocess.DEVNULL)
+    return sorted(folder.glob("checkpoints/*/model.safetensors"))[-2:]
+
+
+def deltas(binaries, rounds):
+    """Differences between versions: their size, their time on one core, and what they save on slow links."""
+    rows, results = [], []
+    with tempfile.TemporaryDirectory() as scratch:
+        for rate in LEARNING_RATES:
+            base, version = versions(binaries, pathlib.Path(scratch) / rate, rate)
+            for piece in PIECES:
+                result = lines_of(binaries / "delta_bench", base, version, "--piece", piece)[0]
+                results.append(result | {"learning_rate": rate})
+                encode, decode = result["encode_bytes_per_second"], result["decode_bytes_per_second"]
+                rows.append(row(f"learning rate {rate}, pieces of {piece >> 10} KiB: bytes sent",
+                                result["sent"] * result["bytes"] / 1e6, result["bytes"] / 1e6, "whole", "MB",
+                                1 / result["sent"])
+                            | {"note": f"{100 * result['changed']:.1f} % of words changed; {100 * result['sent']:.1f} % sent; "
+                                       f"encodes {encode / 1e9:.2f} GB/s, decodes {decode / 1e9:.2f} GB/s a core"})
+            for link in LINKS:
+                seconds = {}
+                for flags in ([], ["--delta"]):
+                    timed = lines_of(binaries / "relay_bench", "--engines", 1, "--rate", link * 1_000_000, "--burst", 64 << 10,
+                                     "--rounds", rounds, "--from", base, "--to", version, *flags)
+                    results += [result | {"learning_rate": rate, "delta": bool(flags)} for result in timed]
+                    seconds[bool(flags)] = statistics.median(result["seconds"] for result in timed)
+                rows.append(row(f"learning rate {rate}, link of {link} MB/s: time of a version", seconds[True],
+                                seconds[False], "whole", "s", seconds[False] / seconds[True]))
+    path = binaries / "delta.json"
+    figures.report(rows, path, results)
+    path.with_suffix(".md").write_text(figures.markdown(rows))
+    return 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", action="store_true", help="also run PyTorch, installed on first use (5 GB)")
     parser.add_argument("--engines", action="store_true", help="only the relay's time for 1 to 128 engines")
+    parser.add_argument("--delta", action="store_true", help="only differences between versions")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--model", choices=("M", "T"), default="M")
     parser.add_argument("--bin", default="build/bench")
@@ -123,6 +181,8 @@ def main():
     binaries = pathlib.Path(options.bin).resolve()
     if options.engines:
         return relay_chains(binaries, options.rounds)
+    if options.delta:
+        return deltas(binaries, options.rounds)
     with contextlib.ExitStack() as stack:
         def start(name, *command):
             peer = peer_processes.Peer(name, command, binaries / f"peer-{name}.log")

@@ -138,6 +138,16 @@ void CheckStaleness(RuleContext& context) {
   }
 }
 
+void CheckWeightSync(RuleContext& context) {
+  const job::v1::WeightSync& sync = context.spec().weight_sync();
+  if (context.Usable({"weight_sync.delta", "weight_sync.transport"}) && sync.delta() == "zstd" &&
+      (sync.transport() == "shm" || sync.transport() == "inprocess")) {
+    context.Add("weight_sync.delta",
+                "zstd is for weights that go to another site, where transport ", sync.transport(),
+                " brings none; use auto, grpc_relay or nccl, or remove it");
+  }
+}
+
 void CheckOptimizer(RuleContext& context) {
   const job::v1::Optimizer& optimizer = context.spec().optimizer();
   if (context.Usable({"optimizer.min_learning_rate", "optimizer.learning_rate"}) &&
@@ -180,6 +190,7 @@ std::vector<ConfigError> ValidateJob(const JobSpec& spec, const KeyPlaces& place
   CheckSteps(context);
   CheckGroupSize(context);
   CheckStaleness(context);
+  CheckWeightSync(context);
   CheckOptimizer(context);
   errors.erase(errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(earlier.size()));
   return errors;

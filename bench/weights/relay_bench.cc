@@ -3,9 +3,13 @@
 // each engine a proxy that limits what it receives. bench/weights.py --engines prints the table.
 //
 //   relay_bench --engines N [--bytes B] [--rate R] [--burst B] [--bucket B] [--rounds K]
+//               [--from FILE --to FILE [--delta]]
 //
+// With --from and --to, the versions are in turn these files of equal size, and with --delta the
+// engines are in another site and get differences.
 // Prints one JSON object a round.
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +24,8 @@
 
 #include "base/clock.h"
 #include "base/command_line.h"
+#include "base/file.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "base/random.h"
 #include "base/str_cat.h"
@@ -37,7 +43,8 @@ namespace {
 constexpr char kRelayJob[] = "bench";
 // The most that a link sends at once.
 constexpr int64_t kSliceBytes = 8 << 10;
-constexpr size_t kConnectBytes = 64 << 10;
+constexpr int64_t kConnectBytes = 64 << 10;
+constexpr uint64_t kMaxFileBytes = uint64_t{16} << 30;
 // Threads of an engine for its own calls; it takes part in one publication.
 constexpr int kStreams = 2;
 
@@ -93,48 +100,73 @@ struct RelayBench {
   int64_t burst = 8 << 10;
   int64_t bucket = 0;
   int rounds = 3;
+  std::string from, to;
+  bool delta = false;
+
+  // Random bytes of which each version has its number in front, unless there are files.
+  std::vector<std::string> Arenas() const {
+    std::vector<std::string> arenas;
+    for (const std::string& path : {from, to}) {
+      if (path.empty()) continue;
+      arenas.push_back(ReadFile(path, kMaxFileBytes).value());
+    }
+    if (!arenas.empty()) return arenas;
+    std::string& arena = arenas.emplace_back(static_cast<size_t>(bytes), '\0');
+    for (size_t i = 0; i + sizeof(uint64_t) <= arena.size(); i += sizeof(uint64_t)) {
+      const uint64_t bits = RandomBits(1, i);
+      std::memcpy(arena.data() + i, &bits, sizeof bits);
+    }
+    return arenas;
+  }
 
   int Run() const {
     std::vector<std::unique_ptr<LinkedEngine>> linked;
     std::vector<WeightMember> members;
     for (int i = 0; i < engines; ++i) {
       linked.push_back(std::make_unique<LinkedEngine>(rate, burst));
-      members.push_back({StrCat("engine-", 1000 + i), linked.back()->address()});
+      members.push_back({StrCat("engine-", 1000 + i), linked.back()->address(), "", "far"});
     }
     const auto transport =
         std::make_shared<ClusterTransport>(ClusterTransportOptions{.job = kRelayJob,
                                                                    .route = ClusterRoute::kRelay,
                                                                    .host = "",
-                                                                   .timeout = absl::Minutes(10)},
+                                                                   .timeout = absl::Minutes(10),
+                                                                   .delta = delta},
                                            LinkChannel, SystemClock::Get(), nullptr);
     transport->SetMembers(1, members);
     std::optional<int64_t> bucket_bytes;
     if (bucket > 0) bucket_bytes = bucket;
-    WeightPublisher publisher({}, {transport}, nullptr, nullptr, bucket_bytes);
-    std::string arena(static_cast<size_t>(bytes), '\0');
-    for (size_t i = 0; i + sizeof(uint64_t) <= arena.size(); i += sizeof(uint64_t)) {
-      const uint64_t bits = RandomBits(1, i);
-      std::memcpy(arena.data() + i, &bits, sizeof bits);
-    }
-    for (int round = 0; round <= rounds; ++round) {
-      std::memcpy(arena.data(), &round, sizeof round);
+    const std::vector<WeightEntry> entries = {{"connect", "BF16", {kConnectBytes / 2}, 0}};
+    WeightPublisher publisher(entries, {transport}, nullptr, nullptr, bucket_bytes);
+    std::vector<std::string> arenas = Arenas();
+    const int warm = from.empty() ? 0 : 1;  // brings the base of the first differences
+    for (int round = 0; round <= rounds + warm; ++round) {
+      std::string& arena = arenas[static_cast<size_t>(round) % arenas.size()];
+      if (from.empty()) std::memcpy(arena.data(), &round, sizeof round);
       // The first one, which is small, connects.
-      const std::string_view version =
-          std::string_view(arena).substr(0, round == 0 ? kConnectBytes : std::string_view::npos);
-      const WeightSnapshot& staged = publisher.Stage({0, round + 1}, 1, version);
+      const std::string_view version = std::string_view(arena).substr(
+          0, round == 0 ? size_t{kConnectBytes} : std::string_view::npos);
+      FRESHET_CHECK(publisher.Stage({0, round + 1}, 1, version).ok());
+      const WeightSnapshot& staged = publisher.staged();
       const absl::Time start = SystemClock::Get().Now();
       const double cpu = CpuSeconds();
+      const int64_t received = linked.back()->received();
       const absl::Status started = publisher.Publish(
           {staged.manifest.policy, 1, round + 1, staged.manifest.content_hash, ""});
       const int64_t holders = started.ok() ? publisher.AwaitPublished() : 0;
       const double seconds = absl::ToDoubleSeconds(SystemClock::Get().Now() - start);
       for (const auto& engine : linked) engine->Take();
-      if (round == 0) continue;
+      if (round <= warm) continue;
       const nlohmann::json result = {
-          {"engines", engines}, {"holders", holders},
-          {"bytes", bytes},     {"rate", rate},
-          {"burst", burst},     {"bucket_bytes", staged.manifest.bucket_bytes},
-          {"seconds", seconds}, {"cores", (CpuSeconds() - cpu) / seconds},
+          {"engines", engines},
+          {"holders", holders},
+          {"bytes", arena.size()},
+          {"rate", rate},
+          {"received", linked.back()->received() - received},
+          {"burst", burst},
+          {"bucket_bytes", staged.manifest.bucket_bytes},
+          {"seconds", seconds},
+          {"cores", (CpuSeconds() - cpu) / seconds},
       };
       std::printf("%s\n", result.dump().c_str());
       std::fflush(stdout);
@@ -143,6 +175,10 @@ struct RelayBench {
     std::_Exit(0);
   }
 };
+
+std::string IsReadable(const std::string& path) {
+  return ::access(path.c_str(), R_OK) == 0 ? "" : StrCat("cannot read ", path);
+}
 
 int RelayMain(int argc, char** argv) {
   CommandLine app("how long a version takes to n engines with slow links", "relay_bench");
@@ -153,6 +189,9 @@ int RelayMain(int argc, char** argv) {
   app.Add("--burst", bench.burst, "bytes that a link sends at once after a pause");
   app.Add("--bucket", bench.bucket, "bytes of a bucket; 0: as a trainer chooses");
   app.Add("--rounds", bench.rounds).Positive();
+  app.Add("--from", bench.from, "a version's bytes").Check(IsReadable);
+  app.Add("--to", bench.to, "those of the next").Check(IsReadable);
+  app.AddFlag("--delta", bench.delta, "send differences");
   app.OnRun([&] { return bench.Run(); });
   return app.Run(argc, argv);
 }

@@ -312,6 +312,11 @@ TEST(Validator, Steps) {
                9, "weight_sync: {every_steps: 3}",
                "job.yaml:9: weight_sync.every_steps: must be at most staleness.max + 1 = 2, got 3; "
                "training would wait for samples that engines may only make with newer weights"},
+           Case{9, "weight_sync: {transport: auto, delta: zstd}", nullptr},
+           Case{9, "weight_sync: {transport: shm, delta: none}", nullptr},
+           Case{9, "weight_sync: {transport: shm, delta: zstd}",
+                "job.yaml:9: weight_sync.delta: zstd is for weights that go to another site, where "
+                "transport shm brings none; use auto, grpc_relay or nccl, or remove it"},
            Case{8, "optimizer: {learning_rate: 0.1, min_learning_rate: 0.2}",
                 "job.yaml:8: optimizer.min_learning_rate: must be at most learning_rate 0.1, got "
                 "0.2"},

@@ -53,6 +53,7 @@ absl::StatusOr<std::unique_ptr<TrainerWeightPlane>> ClusterWeightPlane::Create(
   if (options.route == ClusterRoute::kCudaIpc) {
     options.device_copies = OpenCopies(assign.spec(), open_copies);
   }
+  options.delta = sync.delta() == "zstd";
   if (sync.has_timeout_ms()) options.timeout = absl::Milliseconds(sync.timeout_ms());
   for (absl::Duration* time : {&options.silence_timeout, &options.activate_timeout,
                                &options.first_retry, &options.last_retry}) {

@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/str_cat.h"
 #include "base/thread_pool.h"
-#include "base/transient.h"
 #include "freshet/weights/v1/weight_service.grpc.pb.h"
 #include "weights/grpc/manifest_codec.h"
 #include "weights/grpc/member_calls.h"
@@ -18,8 +17,6 @@
 namespace freshet {
 namespace {
 
-// Poll interval of the idle catch-up thread, which every change also wakes.
-constexpr absl::Duration kIdleLook = absl::Seconds(60);
 // How long a publication waits for a background delivery that it cancelled.
 constexpr absl::Duration kCallOff = absl::Seconds(1);
 // Minimum bytes per second that an engine maps and verifies; one core does tens of times that.
@@ -32,11 +29,6 @@ constexpr int kMaxParallelChains = 128;
 // Above this, the slowest member of a publication is logged.
 constexpr absl::Duration kSlowMember = absl::Seconds(1);
 
-// Whether the member may recover soon: it was not reachable or too slow.
-bool Unreachable(const absl::Status& status) {
-  return IsTransient(status) || absl::IsNotFound(status);
-}
-
 }  // namespace
 
 ClusterTransport::ClusterTransport(ClusterTransportOptions options, ChannelSource channels,
@@ -45,6 +37,7 @@ ClusterTransport::ClusterTransport(ClusterTransportOptions options, ChannelSourc
       channels_(std::move(channels)),
       clock_(clock),
       observer_(observer),
+      members_({options_.first_retry, options_.last_retry}, clock, observer),
       broadcaster_(MakeBroadcaster()),
       catch_up_([this](std::stop_token stop) { RunCatchUp(std::move(stop)); }) {}
 
@@ -68,63 +61,31 @@ std::unique_ptr<WeightBroadcaster> ClusterTransport::MakeBroadcaster() {
 
 ClusterTransport::~ClusterTransport() {
   catch_up_.request_stop();
-  {
-    MutexLock lock(mu_);
-    stopping_ = true;
-  }
+  members_.Stop();
   events_->Notify();
 }
 
 void ClusterTransport::SetMembers(int64_t revision, std::vector<WeightMember> members) {
-  {
-    MutexLock lock(mu_);
-    if (revision <= revision_) return;
-    revision_ = revision;
-    std::map<std::string, Member> next;
-    for (WeightMember& member : members) {
-      const auto known = members_.find(member.worker);
-      Member& entry = next[member.worker];
-      if (known != members_.end() && known->second.member == member) {
-        entry = std::move(known->second);
-      } else {
-        entry.member = std::move(member);
-      }
-    }
-    members_ = std::move(next);
-  }
-  events_->Notify();
+  if (members_.Replace(revision, std::move(members))) events_->Notify();
 }
 
-std::optional<CommittedWeights> ClusterTransport::Committed() const {
-  MutexLock lock(mu_);
-  return committed_;
-}
+std::optional<CommittedWeights> ClusterTransport::Committed() const { return members_.Committed(); }
 
 int64_t ClusterTransport::Prepare(const WeightManifest& manifest, WeightBytes bytes) {
   const LogScope scope(options_.job);
-  prepared_ = {manifest, std::move(bytes), {}, false};
-  {
-    MutexLock lock(mu_);
-    publishing_ = true;
-    for (const auto& [worker, member] : members_) {
-      if (!member.lagging) prepared_.members.push_back(member.member);
-    }
-  }
+  prepared_ = {manifest, std::move(bytes), members_.BeginPublication(), false};
   events_->Notify();
   const absl::Time start = clock_.Now();
   for (absl::Duration left = kCallOff; left > absl::ZeroDuration();
        left = start + kCallOff - clock_.Now()) {
     const uint64_t seen = events_->count();
-    {
-      MutexLock lock(mu_);
-      if (!catching_up_) break;
-    }
+    if (!members_.catching_up()) break;
     events_->Await(seen, left);
   }
-  const Outcomes outcomes = Deliver(prepared_);
+  const DeliveryOutcomes outcomes = Deliver(prepared_);
   if (observer_ != nullptr) observer_->OnPhase(WeightPhase::kTransfer, clock_.Now() - start);
   Observe(prepared_, outcomes);
-  Note(prepared_, outcomes, false);
+  members_.Note(prepared_, outcomes, false);
   std::erase_if(prepared_.members, [&outcomes](const WeightMember& member) {
     return !outcomes.at(member.worker).status.ok();
   });
@@ -135,17 +96,13 @@ void ClusterTransport::Activate(const CommitReceipt& receipt) {
   const LogScope scope(options_.job);
   if (prepared_.bytes != nullptr && receipt.policy == prepared_.manifest.policy &&
       receipt.content_hash == prepared_.manifest.content_hash) {
-    MutexLock lock(mu_);
-    committed_ = CommittedWeights{{prepared_.manifest, prepared_.bytes}, receipt};
+    members_.Commit({{prepared_.manifest, prepared_.bytes}, receipt});
   }
   const absl::Time start = clock_.Now();
-  const Outcomes outcomes = SendActivate(prepared_, receipt);
+  const DeliveryOutcomes outcomes = SendActivate(prepared_, receipt);
   if (observer_ != nullptr) observer_->OnPhase(WeightPhase::kActivate, clock_.Now() - start);
-  Note(prepared_, outcomes, true);
-  {
-    MutexLock lock(mu_);
-    publishing_ = false;
-  }
+  members_.Note(prepared_, outcomes, true);
+  members_.EndPublication();
   events_->Notify();
 }
 
@@ -154,7 +111,7 @@ absl::Duration ClusterTransport::Timeout(const Delivery& delivery) const {
       std::min(TransferTime(delivery.manifest.total_bytes), kMaxTransferTime));
 }
 
-ClusterTransport::Outcomes ClusterTransport::Deliver(const Delivery& delivery) {
+DeliveryOutcomes ClusterTransport::Deliver(const Delivery& delivery) {
   const absl::Time deadline = clock_.Now() + Timeout(delivery);
   if (broadcaster_ != nullptr) {
     // Members are served one by one in the background, not by a group.
@@ -165,10 +122,10 @@ ClusterTransport::Outcomes ClusterTransport::Deliver(const Delivery& delivery) {
   std::vector<WeightMember> relayed;
   for (const WeightMember& member : delivery.members) {
     const bool relay = options_.route == ClusterRoute::kRelay ||
-                       (options_.route != ClusterRoute::kShm && RelayOnly(member.worker));
+                       (options_.route != ClusterRoute::kShm && members_.RelayOnly(member.worker));
     (relay ? relayed : shared).push_back(member);
   }
-  Outcomes outcomes;
+  DeliveryOutcomes outcomes;
   absl::StatusOr<WeightBytes> file = delivery.bytes;
   if (!shared.empty()) file = InMemoryFile(delivery.bytes);
   if (!file.ok()) {
@@ -185,7 +142,7 @@ ClusterTransport::Outcomes ClusterTransport::Deliver(const Delivery& delivery) {
     if (!relayed.empty()) {
       chain = std::jthread([&] { outcomes = SendRelay(delivery, relayed, deadline); });
     }
-    Outcomes mapped;
+    DeliveryOutcomes mapped;
     if (!shared.empty()) mapped = SendShared(delivery, **file, shared, deadline);
     if (chain.joinable()) chain.join();
     outcomes.merge(mapped);
@@ -201,17 +158,16 @@ ClusterTransport::Outcomes ClusterTransport::Deliver(const Delivery& delivery) {
     others.push_back(member);
   }
   if (others.empty()) return outcomes;
-  SetRelayOnly(others);
+  members_.SetRelayOnly(others);
   for (auto& [worker, outcome] : SendRelay(delivery, others, deadline)) {
     outcomes[worker] = std::move(outcome);
   }
   return outcomes;
 }
 
-ClusterTransport::Outcomes ClusterTransport::SendShared(const Delivery& delivery,
-                                                        const WeightArena& file,
-                                                        const std::vector<WeightMember>& members,
-                                                        absl::Time deadline) {
+DeliveryOutcomes ClusterTransport::SendShared(const Delivery& delivery, const WeightArena& file,
+                                              const std::vector<WeightMember>& members,
+                                              absl::Time deadline) {
   const absl::Time start = clock_.Now();
   auto request = std::make_shared<weights::v1::PrepareSharedRequest>();
   request->set_job(options_.job);
@@ -232,7 +188,7 @@ ClusterTransport::Outcomes ClusterTransport::SendShared(const Delivery& delivery
   std::vector<std::shared_ptr<weights::v1::PrepareReply>> replies(members.size());
   const std::vector<MemberAnswer> answers = CallMembers(
       members, channels_, timeout, events_,
-      [&](const std::string& worker) { return Departed(delivery, worker); },
+      [&](const std::string& worker) { return members_.Departed(delivery, worker); },
       [&](size_t i, weights::v1::WeightService::Stub& stub, grpc::ClientContext* context,
           std::function<void(grpc::Status)> done) {
         auto reply = std::make_shared<weights::v1::PrepareReply>();
@@ -242,9 +198,9 @@ ClusterTransport::Outcomes ClusterTransport::SendShared(const Delivery& delivery
                                       done(std::move(status));
                                     });
       });
-  Outcomes outcomes;
+  DeliveryOutcomes outcomes;
   for (size_t i = 0; i < members.size(); ++i) {
-    Outcome outcome{answers[i].status, before + answers[i].took};
+    DeliveryOutcome outcome{answers[i].status, before + answers[i].took};
     if (outcome.status.ok() && replies[i]->device_copy()) {
       outcome.route = RouteName(ClusterRoute::kCudaIpc);
     }
@@ -253,14 +209,14 @@ ClusterTransport::Outcomes ClusterTransport::SendShared(const Delivery& delivery
   return outcomes;
 }
 
-ClusterTransport::Outcomes ClusterTransport::SendBroadcast(const Delivery& delivery,
-                                                           const std::vector<WeightMember>& members,
-                                                           absl::Time deadline) {
+DeliveryOutcomes ClusterTransport::SendBroadcast(const Delivery& delivery,
+                                                 const std::vector<WeightMember>& members,
+                                                 absl::Time deadline) {
   const absl::Time start = clock_.Now();
   std::vector<WeightMember> group;
   std::vector<WeightMember> elsewhere;  // the relay serves them beside the broadcast
   for (const WeightMember& member : members) {
-    const bool relay = member.site != options_.site || RelayOnly(member.worker);
+    const bool relay = member.site != options_.site || members_.RelayOnly(member.worker);
     (relay ? elsewhere : group).push_back(member);
   }
   if (group.empty() && !std::exchange(no_group_logged_, true)) {
@@ -269,14 +225,14 @@ ClusterTransport::Outcomes ClusterTransport::SendBroadcast(const Delivery& deliv
                                              "' can take part; weights go by grpc_relay. Give the "
                                              "trainer and its engines the same --site"));
   }
-  Outcomes outcomes;  // of `elsewhere`
+  DeliveryOutcomes outcomes;  // of `elsewhere`
   std::jthread chains;
   if (!elsewhere.empty()) {
     chains = std::jthread([&] { outcomes = SendRelay(delivery, elsewhere, deadline); });
   }
-  const auto answers =
-      broadcaster_->Send(delivery.manifest, delivery.bytes, group, deadline,
-                         [&](const std::string& worker) { return Departed(delivery, worker); });
+  const auto answers = broadcaster_->Send(
+      delivery.manifest, delivery.bytes, group, deadline,
+      [&](const std::string& worker) { return members_.Departed(delivery, worker); });
   if (chains.joinable()) chains.join();
   std::vector<WeightMember> relayed;  // that the broadcast has left out
   std::vector<WeightMember> unable;
@@ -294,7 +250,7 @@ ClusterTransport::Outcomes ClusterTransport::SendBroadcast(const Delivery& deliv
                                  RouteName(options_.route)};
     }
   }
-  SetRelayOnly(unable);
+  members_.SetRelayOnly(unable);
   relayed.insert(relayed.end(), unable.begin(), unable.end());
   if (relayed.empty()) return outcomes;
   const absl::Duration before = clock_.Now() - start;
@@ -305,9 +261,9 @@ ClusterTransport::Outcomes ClusterTransport::SendBroadcast(const Delivery& deliv
   return outcomes;
 }
 
-ClusterTransport::Outcomes ClusterTransport::SendRelay(const Delivery& delivery,
-                                                       const std::vector<WeightMember>& members,
-                                                       absl::Time deadline) {
+DeliveryOutcomes ClusterTransport::SendRelay(const Delivery& delivery,
+                                             const std::vector<WeightMember>& members,
+                                             absl::Time deadline) {
   const LogScope scope(options_.job);
   const RelayPlan plan = PlanRelay(members);
   const auto chains = static_cast<int>(plan.chains.size());
@@ -315,23 +271,23 @@ ClusterTransport::Outcomes ClusterTransport::SendRelay(const Delivery& delivery,
     relay_reason_ = plan.reason;
     FRESHET_LOG(Info) << "event=relay_plan reason=" << LogQuoted(plan.reason);
   }
-  std::vector<Outcomes> outcomes(plan.chains.size());
+  std::vector<DeliveryOutcomes> outcomes(plan.chains.size());
   ThreadPool threads(std::clamp(chains, 1, kMaxParallelChains));
   threads.For(chains, [&](int64_t i, int) {
     const auto chain = static_cast<size_t>(i);
     outcomes[chain] = SendChain(delivery, plan.chains[chain], deadline);
   });
-  Outcomes all;
-  for (Outcomes& some : outcomes) all.merge(some);
+  DeliveryOutcomes all;
+  for (DeliveryOutcomes& some : outcomes) all.merge(some);
   return all;
 }
 
-ClusterTransport::Outcomes ClusterTransport::SendChain(const Delivery& delivery,
-                                                       const std::vector<WeightMember>& chain,
-                                                       absl::Time deadline) {
+DeliveryOutcomes ClusterTransport::SendChain(const Delivery& delivery,
+                                             const std::vector<WeightMember>& chain,
+                                             absl::Time deadline) {
   const LogScope scope(options_.job);
   const absl::Time start = clock_.Now();
-  Outcomes outcomes;
+  DeliveryOutcomes outcomes;
   RelayHooks hooks;
   hooks.available = [&delivery]() -> absl::StatusOr<int64_t> {
     return delivery.manifest.total_bytes;
@@ -339,31 +295,55 @@ ClusterTransport::Outcomes ClusterTransport::SendChain(const Delivery& delivery,
   hooks.on_result = [&](const std::string& worker, const absl::Status& status) {
     outcomes[worker] = {status, clock_.Now() - start, RouteName(ClusterRoute::kRelay)};
   };
-  hooks.departed = [&](const std::string& worker) { return Departed(delivery, worker); };
+  hooks.departed = [&](const std::string& worker) { return members_.Departed(delivery, worker); };
   if (observer_ != nullptr) {
     hooks.on_bytes = [this](int64_t bytes) { observer_->OnBytes(bytes); };
   }
-  RelaySender(
-      {options_.job, delivery.manifest, delivery.bytes, chain, deadline, options_.silence_timeout},
-      std::move(hooks), channels_, clock_, events_)
+  if (observer_ != nullptr) {
+    hooks.on_delta = [this](int64_t bytes, int64_t sent) { observer_->OnDelta(bytes, sent); };
+  }
+  hooks.on_corrupt_delta = [&](const std::string& worker, const absl::Status& status) {
+    members_.SetWholeOnly(worker);
+    FRESHET_LOG(Warning) << "event=corrupt_delta member=" << worker
+                         << " version=" << delivery.manifest.policy.version
+                         << " reason=" << LogQuoted(Message(status));
+  };
+  RelaySender({options_.job, delivery.manifest, delivery.bytes, chain, deadline,
+               options_.silence_timeout, BaseFor(delivery, chain.front())},
+              std::move(hooks), channels_, clock_, events_)
       .Run();
   for (const WeightMember& member : chain) {
     outcomes.try_emplace(
         member.worker,
-        Outcome{absl::DeadlineExceededError("not reached before the publication deadline"),
-                clock_.Now() - start, RouteName(ClusterRoute::kRelay)});
+        DeliveryOutcome{absl::DeadlineExceededError("not reached before the publication deadline"),
+                        clock_.Now() - start, RouteName(ClusterRoute::kRelay)});
   }
   return outcomes;
 }
 
-ClusterTransport::Outcomes ClusterTransport::SendActivate(const Delivery& delivery,
-                                                          const CommitReceipt& receipt) {
+std::optional<WeightSnapshot> ClusterTransport::BaseFor(const Delivery& delivery,
+                                                        const WeightMember& first) const {
+  if (!options_.delta || first.site == options_.site || members_.WholeOnly(first.worker)) {
+    return std::nullopt;
+  }
+  std::optional<CommittedWeights> committed = members_.Committed();
+  if (!committed.has_value()) return std::nullopt;
+  const WeightManifest& manifest = committed->snapshot.manifest;
+  if (manifest.total_bytes != delivery.manifest.total_bytes ||
+      manifest.content_hash == delivery.manifest.content_hash) {
+    return std::nullopt;
+  }
+  return std::move(committed->snapshot);
+}
+
+DeliveryOutcomes ClusterTransport::SendActivate(const Delivery& delivery,
+                                                const CommitReceipt& receipt) {
   auto request = std::make_shared<weights::v1::ActivateRequest>();
   request->set_job(options_.job);
   ReceiptToProto(receipt, *request->mutable_receipt());
   const std::vector<MemberAnswer> answers = CallMembers(
       delivery.members, channels_, options_.activate_timeout, events_,
-      [&](const std::string& worker) { return Departed(delivery, worker); },
+      [&](const std::string& worker) { return members_.Departed(delivery, worker); },
       [&](size_t, weights::v1::WeightService::Stub& stub, grpc::ClientContext* context,
           std::function<void(grpc::Status)> done) {
         auto reply = std::make_shared<weights::v1::ActivateReply>();
@@ -372,33 +352,14 @@ ClusterTransport::Outcomes ClusterTransport::SendActivate(const Delivery& delive
                                  done(std::move(status));
                                });
       });
-  Outcomes outcomes;
+  DeliveryOutcomes outcomes;
   for (size_t i = 0; i < answers.size(); ++i) {
     outcomes[delivery.members[i].worker] = {answers[i].status, answers[i].took};
   }
   return outcomes;
 }
 
-bool ClusterTransport::Departed(const Delivery& delivery, const std::string& worker) const {
-  MutexLock lock(mu_);
-  return stopping_ || (delivery.background && publishing_) || !members_.contains(worker);
-}
-
-bool ClusterTransport::RelayOnly(const std::string& worker) const {
-  MutexLock lock(mu_);
-  const auto found = members_.find(worker);
-  return found != members_.end() && found->second.relay_only;
-}
-
-void ClusterTransport::SetRelayOnly(const std::vector<WeightMember>& members) {
-  MutexLock lock(mu_);
-  for (const WeightMember& member : members) {
-    const auto found = members_.find(member.worker);
-    if (found != members_.end()) found->second.relay_only = true;
-  }
-}
-
-void ClusterTransport::Observe(const Delivery& delivery, const Outcomes& outcomes) const {
+void ClusterTransport::Observe(const Delivery& delivery, const DeliveryOutcomes& outcomes) const {
   std::map<std::string, std::vector<absl::Duration>> by_route;
   const std::string* slowest = nullptr;
   absl::Duration longest = kSlowMember;
@@ -420,65 +381,6 @@ void ClusterTransport::Observe(const Delivery& delivery, const Outcomes& outcome
   }
 }
 
-void ClusterTransport::Note(const Delivery& delivery, const Outcomes& outcomes, bool activated) {
-  const PolicyVersion policy = delivery.manifest.policy;
-  MutexLock lock(mu_);
-  for (const WeightMember& served : delivery.members) {
-    const absl::Status& status = outcomes.at(served.worker).status;
-    const auto found = members_.find(served.worker);
-    // The worker may have restarted meanwhile, without what its former assignment received.
-    if (found == members_.end() || found->second.member != served) continue;
-    Member& member = found->second;
-    if (!status.ok()) {
-      // A delivery cancelled by a publication is not the member's failure.
-      if (delivery.background && absl::IsCancelled(status)) continue;
-      NoteFailure(member, policy, status, activated);
-    } else if (activated) {
-      member.holds = policy;
-      member.lagging = false;
-      member.retry = absl::ZeroDuration();
-    }
-  }
-}
-
-void ClusterTransport::NoteFailure(Member& member, const PolicyVersion& policy,
-                                   const absl::Status& status, bool activated) {
-  // A member that lost its prepared version has probably restarted.
-  if (activated || Unreachable(status)) {
-    member.lagging = true;
-    member.retry = member.retry == absl::ZeroDuration()
-                       ? options_.first_retry
-                       : std::min(2 * member.retry, options_.last_retry);
-    member.next_try = clock_.Now() + member.retry;
-  } else {
-    member.lagging = false;
-    member.next_try = clock_.Now() + options_.last_retry;
-  }
-  if (observer_ != nullptr) observer_->OnFailure(WeightFailureCause(status));
-  FRESHET_LOG(Warning) << "event=weights_missed member=" << member.member.worker
-                       << " version=" << policy.version << " reason=" << LogQuoted(Message(status));
-}
-
-std::optional<ClusterTransport::Delivery> ClusterTransport::NextCatchUp(absl::Time& next) {
-  const absl::Time now = clock_.Now();
-  next = now + kIdleLook;
-  MutexLock lock(mu_);
-  if (publishing_ || !committed_.has_value()) return std::nullopt;
-  const PolicyVersion policy = committed_->snapshot.manifest.policy;
-  Delivery delivery{committed_->snapshot.manifest, committed_->snapshot.bytes, {}, true};
-  for (const auto& [worker, member] : members_) {
-    if (member.holds == policy) continue;
-    if (member.next_try <= now) {
-      delivery.members.push_back(member.member);
-    } else {
-      next = std::min(next, member.next_try);
-    }
-  }
-  if (delivery.members.empty()) return std::nullopt;
-  catching_up_ = true;
-  return delivery;
-}
-
 void ClusterTransport::RunCatchUp(std::stop_token stop) {
   const LogScope scope(options_.job);
   while (true) {
@@ -486,25 +388,22 @@ void ClusterTransport::RunCatchUp(std::stop_token stop) {
     const uint64_t seen = events_->count();
     if (stop.stop_requested()) return;
     absl::Time next;
-    std::optional<Delivery> delivery = NextCatchUp(next);
+    std::optional<Delivery> delivery = members_.BeginCatchUp(next);
     if (!delivery.has_value()) {
       events_->Await(seen, next - clock_.Now());
       continue;
     }
-    const Outcomes outcomes = Deliver(*delivery);
-    Note(*delivery, outcomes, false);
+    const DeliveryOutcomes outcomes = Deliver(*delivery);
+    members_.Note(*delivery, outcomes, false);
     std::erase_if(delivery->members, [&outcomes](const WeightMember& member) {
       return !outcomes.at(member.worker).status.ok();
     });
     const std::optional<CommittedWeights> committed = Committed();
     if (!delivery->members.empty() && committed.has_value() &&
         committed->snapshot.manifest.policy == delivery->manifest.policy) {
-      Note(*delivery, SendActivate(*delivery, committed->receipt), true);
+      members_.Note(*delivery, SendActivate(*delivery, committed->receipt), true);
     }
-    {
-      MutexLock lock(mu_);
-      catching_up_ = false;
-    }
+    members_.EndCatchUp();
     events_->Notify();
   }
 }

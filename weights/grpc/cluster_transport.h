@@ -2,7 +2,6 @@
 #define FRESHET_WEIGHTS_GRPC_CLUSTER_TRANSPORT_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -14,10 +13,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
-#include "base/mutex.h"
 #include "collective/communicator_backend.h"
 #include "weights/cuda/device_copies.h"
 #include "weights/grpc/channel_source.h"
+#include "weights/grpc/cluster_members.h"
 #include "weights/grpc/cluster_route.h"
 #include "weights/grpc/event_count.h"
 #include "weights/grpc/weight_broadcaster.h"
@@ -39,6 +38,8 @@ struct ClusterTransportOptions {
   // Maximum time to transfer one version; slower members are skipped. Absent: TransferTime of its
   // bytes.
   std::optional<absl::Duration> timeout = std::nullopt;
+  // Chains in other sites get differences from the committed version, if their first member has it.
+  bool delta = false;
   // A chain member that is silent for longer is skipped.
   absl::Duration silence_timeout = absl::Seconds(8);
   absl::Duration activate_timeout = absl::Seconds(5);
@@ -64,84 +65,44 @@ class ClusterTransport final : public WeightTransport {
   ~ClusterTransport() override;
 
   // Replaces the members. Ignored unless `revision` is larger than all before.
-  void SetMembers(int64_t revision, std::vector<WeightMember> members) ABSL_LOCKS_EXCLUDED(mu_);
+  void SetMembers(int64_t revision, std::vector<WeightMember> members);
 
-  int64_t Prepare(const WeightManifest& manifest, WeightBytes bytes) override
-      ABSL_LOCKS_EXCLUDED(mu_);
-  void Activate(const CommitReceipt& receipt) override ABSL_LOCKS_EXCLUDED(mu_);
+  int64_t Prepare(const WeightManifest& manifest, WeightBytes bytes) override;
+  void Activate(const CommitReceipt& receipt) override;
 
   // The newest committed version, for the trainer's WeightService.
-  std::optional<CommittedWeights> Committed() const ABSL_LOCKS_EXCLUDED(mu_);
+  std::optional<CommittedWeights> Committed() const;
 
  private:
-  struct Member {
-    WeightMember member;
-    std::optional<PolicyVersion> holds;  // newest version that this transport activated there
-    bool relay_only = false;             // cannot share memory or broadcasts with this process
-    bool lagging = false;                // was unreachable, served in the background
-    absl::Time next_try = absl::InfinitePast();
-    absl::Duration retry;
-  };
-  // A version being sent to some members.
-  struct Delivery {
-    WeightManifest manifest;
-    WeightBytes bytes;
-    std::vector<WeightMember> members;
-    bool background = false;
-  };
-  // Result for one member, and the time since the start of its call or chain.
-  struct Outcome {
-    absl::Status status;
-    absl::Duration took;
-    const char* route = "shm";
-  };
-  using Outcomes = std::map<std::string, Outcome>;  // by worker
-
   std::unique_ptr<WeightBroadcaster> MakeBroadcaster();
   absl::Duration Timeout(const Delivery& delivery) const;
   // Sends a version to members. The result has an entry for each.
-  Outcomes Deliver(const Delivery& delivery) ABSL_LOCKS_EXCLUDED(mu_);
-  Outcomes SendShared(const Delivery& delivery, const WeightArena& file,
-                      const std::vector<WeightMember>& members, absl::Time deadline);
+  DeliveryOutcomes Deliver(const Delivery& delivery);
+  DeliveryOutcomes SendShared(const Delivery& delivery, const WeightArena& file,
+                              const std::vector<WeightMember>& members, absl::Time deadline);
   // Sends along the chains of PlanRelay in parallel.
-  Outcomes SendRelay(const Delivery& delivery, const std::vector<WeightMember>& members,
-                     absl::Time deadline);
+  DeliveryOutcomes SendRelay(const Delivery& delivery, const std::vector<WeightMember>& members,
+                             absl::Time deadline);
   // Sends along one chain.
-  Outcomes SendChain(const Delivery& delivery, const std::vector<WeightMember>& chain,
-                     absl::Time deadline);
+  DeliveryOutcomes SendChain(const Delivery& delivery, const std::vector<WeightMember>& chain,
+                             absl::Time deadline);
+  // The version from which a chain that begins with `first` may get differences. It is released
+  // before Activate, so that there are never more than two versions.
+  std::optional<WeightSnapshot> BaseFor(const Delivery& delivery, const WeightMember& first) const;
   // Broadcasts to `members`, and relays to those that had to be left out of it or are elsewhere.
-  Outcomes SendBroadcast(const Delivery& delivery, const std::vector<WeightMember>& members,
-                         absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
-  Outcomes SendActivate(const Delivery& delivery, const CommitReceipt& receipt);
-  // Whether a delivery should no longer wait for a member.
-  bool Departed(const Delivery& delivery, const std::string& worker) const ABSL_LOCKS_EXCLUDED(mu_);
-  bool RelayOnly(const std::string& worker) const ABSL_LOCKS_EXCLUDED(mu_);
-  void SetRelayOnly(const std::vector<WeightMember>& members) ABSL_LOCKS_EXCLUDED(mu_);
+  DeliveryOutcomes SendBroadcast(const Delivery& delivery, const std::vector<WeightMember>& members,
+                                 absl::Time deadline);
+  DeliveryOutcomes SendActivate(const Delivery& delivery, const CommitReceipt& receipt);
   // Reports to the observer the times of members that now hold the published version.
-  void Observe(const Delivery& delivery, const Outcomes& outcomes) const;
-  // Records the results of a delivery. `activated`: they are results of Activate.
-  void Note(const Delivery& delivery, const Outcomes& outcomes, bool activated)
-      ABSL_LOCKS_EXCLUDED(mu_);
-  void NoteFailure(Member& member, const PolicyVersion& policy, const absl::Status& status,
-                   bool activated) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-
-  void RunCatchUp(std::stop_token stop) ABSL_LOCKS_EXCLUDED(mu_);
-  // The members that lack the committed version and are due. If there are none, sets `next` to the
-  // next due time.
-  std::optional<Delivery> NextCatchUp(absl::Time& next) ABSL_LOCKS_EXCLUDED(mu_);
+  void Observe(const Delivery& delivery, const DeliveryOutcomes& outcomes) const;
+  void RunCatchUp(std::stop_token stop);
 
   const ClusterTransportOptions options_;
   const ChannelSource channels_;
   const Clock& clock_;
   WeightSyncObserver* const observer_;
   const std::shared_ptr<EventCount> events_ = std::make_shared<EventCount>();
-  mutable Mutex mu_;
-  int64_t revision_ ABSL_GUARDED_BY(mu_) = -1;
-  std::map<std::string, Member> members_ ABSL_GUARDED_BY(mu_);
-  bool publishing_ ABSL_GUARDED_BY(mu_) = false;   // from Prepare to the end of Activate
-  bool catching_up_ ABSL_GUARDED_BY(mu_) = false;  // a background delivery is running
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::optional<CommittedWeights> committed_ ABSL_GUARDED_BY(mu_);
+  ClusterMembers members_;
   Delivery prepared_;  // publisher thread only: the version to activate and the members that hold
                        // it
   bool no_group_logged_ = false;                    // publisher thread only

@@ -9,6 +9,7 @@
 #include "base/str_cat.h"
 #include "services/runtime/unary.h"
 #include "weights/grpc/chunk_codec.h"
+#include "weights/grpc/delta_chunk.h"
 #include "weights/grpc/manifest_codec.h"
 #include "weights/grpc/weight_service.h"
 #include "weights/relay_plan.h"
@@ -103,7 +104,7 @@ absl::Status PrepareReactor::OnHeader(const grpc::ByteBuffer& message) {
   }
   host_.TakeOver(relay.job, shared_from_this());
   silence_timeout_ = relay.silence_timeout;
-  SendAlive();
+  SendAlive(header.ask_base() ? KeepBase(relay.manifest) : "");
   if (!relay.chain.empty()) StartRelay(std::move(relay));
   CompleteWhenWhole();
   return absl::OkStatus();
@@ -115,7 +116,9 @@ absl::Status PrepareReactor::OnChunk(const grpc::ByteBuffer& message) {
     MutexLock lock(mu_);
     reception = reception_;
   }
-  const absl::Status status = AppendChunk(message, *reception);
+  const absl::Status status = base_ != nullptr && IsDeltaChunk(message)
+                                  ? AppendDeltaChunk(message, *base_, *delta_, *reception)
+                                  : AppendChunk(message, *reception);
   if (!status.ok()) {
     reception->Abort(status);
   } else if (host_.clock_.Now() - alive_at_ >= silence_timeout_ / 3) {
@@ -124,9 +127,21 @@ absl::Status PrepareReactor::OnChunk(const grpc::ByteBuffer& message) {
   return status;
 }
 
-void PrepareReactor::SendAlive() {
+std::string PrepareReactor::KeepBase(const WeightManifest& manifest) {
+  const std::optional<CommittedWeights> active = subscriber_->Committed();
+  if (!active.has_value() || active->snapshot.manifest.total_bytes != manifest.total_bytes) {
+    return "";
+  }
+  base_ = active->snapshot.bytes;
+  delta_ = std::make_unique<DeltaCodec>(manifest);
+  return active->snapshot.manifest.content_hash;
+}
+
+void PrepareReactor::SendAlive(const std::string& base) {
   alive_at_ = host_.clock_.Now();
-  Send(EncodeMessage(weights::v1::PrepareReply()));
+  weights::v1::PrepareReply reply;
+  reply.set_base(base);
+  Send(EncodeMessage(reply));
 }
 
 void PrepareReactor::CompleteWhenWhole() {
@@ -137,6 +152,7 @@ void PrepareReactor::CompleteWhenWhole() {
   }
   const absl::StatusOr<int64_t> verified = reception->Verified();
   if (!verified.ok() || *verified < reception->manifest().total_bytes) return;
+  base_ = nullptr;  // relaying may take longer
   if (host_.observer_ != nullptr) {
     host_.observer_->OnPhase(WeightPhase::kVerify, reception->verify_time());
   }

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "services/runtime/bidi_reactor.h"
+#include "weights/delta_codec.h"
 #include "weights/grpc/event_count.h"
 #include "weights/grpc/relay_sender.h"
 #include "weights/weight_reception.h"
@@ -42,8 +43,12 @@ class PrepareReactor final : public runtime::BidiReactor<grpc::ByteBuffer, grpc:
   // Reads the header. OK also if the version is refused or held: that is reported as a result.
   absl::Status OnHeader(const grpc::ByteBuffer& message);
   absl::Status OnChunk(const grpc::ByteBuffer& message);
-  // Tells the caller, who may have sent everything already, that bytes arrive.
-  void SendAlive();
+  // Keeps the active version as base_ if it has the size of `manifest`. Returns its content hash;
+  // empty: there is none.
+  std::string KeepBase(const WeightManifest& manifest);
+  // Tells the caller, who may have sent everything already, that bytes arrive. `base`: content hash
+  // of base_; only in the first reply.
+  void SendAlive(const std::string& base = "");
   // Starts relaying to `job.chain`.
   void StartRelay(RelayJob job);
   void RunRelay(const RelayJob& job);
@@ -59,8 +64,11 @@ class PrepareReactor final : public runtime::BidiReactor<grpc::ByteBuffer, grpc:
   const absl::Status refused_;
   const std::shared_ptr<EventCount> events_ = std::make_shared<EventCount>();
   std::shared_ptr<WeightSubscriber> subscriber_;
-  absl::Duration silence_timeout_;  // like alive_at_, used by the On... methods only
+  // Used by the On... methods only:
+  absl::Duration silence_timeout_;
   absl::Time alive_at_;
+  WeightBytes base_;                   // of the differences that the caller may send; null: none
+  std::unique_ptr<DeltaCodec> delta_;  // null if base_ is
   Mutex mu_;
   std::shared_ptr<WeightReception> reception_ ABSL_GUARDED_BY(mu_);
   bool own_known_ ABSL_GUARDED_BY(mu_) = false;

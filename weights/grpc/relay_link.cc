@@ -44,6 +44,7 @@ RelayLink::News RelayLink::Listen() {
     news.writable = !writing_ && !reads_ended_;
     news_.done = news.done;
     news_.status = news.status;
+    news_.base = news.base;
     // No more writes: gRPC may end the call and deliver its status.
     release = reads_ended_ && !writing_;
   }
@@ -78,6 +79,7 @@ void RelayLink::OnReadDone(bool ok) {
     {
       MutexLock lock(mu_);
       news_.heard = true;
+      if (!news_.base.has_value()) news_.base = reply.ok() ? reply->base() : "";
       if (reply.ok()) {
         news_.results.insert(news_.results.end(), reply->members().begin(), reply->members().end());
       }

@@ -7,6 +7,8 @@
 #include <grpcpp/support/client_callback.h>
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,7 +29,9 @@ class RelayLink final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::B
     std::vector<weights::v1::MemberResult> results;  // since the last Listen
     bool heard = false;     // the peer accepted or sent something since the last Listen
     bool writable = false;  // Write may be called
-    bool done = false;      // the call ended with `status`
+    // The first reply's `base`; empty: it named none. Absent before that reply.
+    std::optional<std::string> base;
+    bool done = false;  // the call ended with `status`
     absl::Status status;
   };
 

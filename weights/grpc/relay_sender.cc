@@ -1,12 +1,15 @@
 #include "weights/grpc/relay_sender.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "base/proto_time.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "weights/delta_codec.h"
 #include "weights/grpc/chunk_codec.h"
+#include "weights/grpc/delta_chunk.h"
 #include "weights/grpc/manifest_codec.h"
 
 namespace freshet {
@@ -15,8 +18,12 @@ namespace {
 // The receiver sees the bytes of a chunk when it has all of it, so larger ones than a bucket would
 // delay relaying. Smaller ones than this cost more in calls.
 constexpr int64_t kMinChunkBytes = 16 << 10;
+// Smaller differences take more of the processor's time, and only the first link of a chain has
+// them.
+constexpr int64_t kMinDeltaBytes = 512 << 10;
 
-grpc::ByteBuffer EncodeHeader(const RelayJob& job, const std::vector<WeightMember>& chain) {
+grpc::ByteBuffer EncodeHeader(const RelayJob& job, const std::vector<WeightMember>& chain,
+                              bool ask_base) {
   weights::v1::PrepareRequest request;
   weights::v1::PrepareHeader& header = *request.mutable_header();
   header.set_job(job.job);
@@ -27,6 +34,7 @@ grpc::ByteBuffer EncodeHeader(const RelayJob& job, const std::vector<WeightMembe
     member.set_address(chain[i].address);
   }
   *header.mutable_silence_timeout() = ToDuration(job.silence_timeout);
+  header.set_ask_base(ask_base);
   return EncodeMessage(request);
 }
 
@@ -37,6 +45,8 @@ struct RelaySender::Attempt {
   std::shared_ptr<RelayLink> link;
   std::string worker;
   int64_t sent = 0;
+  bool asking = false;                          // for its base; nothing is sent before the answer
+  std::unique_ptr<DeltaCodec> delta = nullptr;  // null: it gets no differences
   bool closed = false;
   absl::Time heard;         // last sign of life, or last time this side had nothing to send
   absl::Time looked;        // last time the member was checked
@@ -51,6 +61,7 @@ RelaySender::RelaySender(RelayJob job, RelayHooks hooks, ChannelSource channels,
       channels_(std::move(channels)),
       clock_(clock),
       events_(std::move(events)),
+      delta_(job_.base.has_value()),
       alive_at_(clock.Now()) {
   for (const WeightMember& member : job_.chain) open_.insert(member.worker);
 }
@@ -59,13 +70,15 @@ void RelaySender::Run() {
   std::vector<WeightMember> chain = job_.chain;
   while (!chain.empty() && clock_.Now() < job_.deadline && hooks_.available().ok()) {
     const std::string first = chain.front().worker;
+    const bool delta = delta_;
     absl::Status status = Serve(chain);
     const bool ours = !hooks_.available().ok() || clock_.Now() >= job_.deadline;
-    if (IsOpen(first) && !ours) {
+    const bool again = delta != delta_;  // without differences
+    if (IsOpen(first) && !ours && !again) {
       if (status.ok()) status = absl::UnavailableError("ended the call without a result");
       Record(first, status);
     }
-    chain.erase(chain.begin());
+    if (!again) chain.erase(chain.begin());
     std::erase_if(chain, [this](const WeightMember& member) { return !IsOpen(member.worker); });
   }
 }
@@ -84,17 +97,23 @@ absl::Status RelaySender::Serve(const std::vector<WeightMember>& chain) {
   attempt.heard = attempt.looked = clock_.Now();
   const absl::Duration left = job_.deadline - attempt.heard;
   attempt.patience = chain.size() > 1 ? left / 2 : left;
-  attempt.link = RelayLink::Open(channel, EncodeHeader(job_, chain), left, events_);
+  attempt.asking = delta_;
+  attempt.link = RelayLink::Open(channel, EncodeHeader(job_, chain, delta_), left, events_);
   absl::Status status;
   while (true) {
     const uint64_t seen = events_->count();
     const RelayLink::News news = attempt.link->Listen();
-    for (const weights::v1::MemberResult& result : news.results) {
-      Record(result.worker().empty() ? attempt.worker : result.worker(), ResultFromProto(result));
-    }
+    status = Take(news.results, attempt);
+    if (!status.ok()) break;
     if (news.heard) attempt.heard = clock_.Now();
     status = news.status;
     if (news.done) break;
+    if (attempt.asking && news.base.has_value()) {
+      attempt.asking = false;
+      if (*news.base == job_.base->manifest.content_hash) {
+        attempt.delta = std::make_unique<DeltaCodec>(job_.manifest);
+      }
+    }
     const absl::StatusOr<bool> own_wait = Feed(attempt, news.writable);
     status = own_wait.ok() ? CheckPatience(attempt, *own_wait) : own_wait.status();
     if (!status.ok()) break;
@@ -109,21 +128,53 @@ absl::Status RelaySender::Serve(const std::vector<WeightMember>& chain) {
   return status;
 }
 
+absl::Status RelaySender::Take(const std::vector<weights::v1::MemberResult>& results,
+                               const Attempt& attempt) {
+  for (const weights::v1::MemberResult& result : results) {
+    const std::string& worker = result.worker().empty() ? attempt.worker : result.worker();
+    const absl::Status status = ResultFromProto(result);
+    if (attempt.delta != nullptr && worker == attempt.worker && absl::IsDataLoss(status)) {
+      delta_ = false;
+      if (hooks_.on_corrupt_delta) hooks_.on_corrupt_delta(worker, status);
+      return status;
+    }
+    Record(worker, status);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<bool> RelaySender::Feed(Attempt& attempt, bool writable) {
   FRESHET_ASSIGN_OR_RETURN(const int64_t available, hooks_.available());
-  if (!writable || attempt.closed) return false;
+  if (!writable || attempt.closed || attempt.asking) return false;
   if (attempt.sent == job_.manifest.total_bytes) {
     attempt.closed = true;
     attempt.link->CloseWrites();
     return false;
   }
-  const int64_t chunk = std::clamp(job_.manifest.bucket_bytes, kMinChunkBytes, kMaxChunkBytes);
+  const int64_t chunk =
+      std::clamp(job_.manifest.bucket_bytes,
+                 attempt.delta != nullptr ? kMinDeltaBytes : kMinChunkBytes, kMaxChunkBytes);
   const int64_t size = std::min(chunk, available - attempt.sent);
   if (size <= 0) return true;
-  attempt.link->Write(EncodeChunk(job_.bytes, attempt.sent, size));
-  attempt.sent += size;
-  if (hooks_.on_bytes) hooks_.on_bytes(size);
+  Write(attempt, size);
   return false;
+}
+
+void RelaySender::Write(Attempt& attempt, int64_t size) {
+  int64_t sent = size;
+  std::optional<std::string> difference;
+  if (attempt.delta != nullptr) {
+    const auto count = static_cast<size_t>(size);
+    difference = attempt.delta->Encode(std::span(job_.bytes->data() + attempt.sent, count),
+                                       std::span(job_.base->bytes->data() + attempt.sent, count));
+    if (difference.has_value()) sent = static_cast<int64_t>(difference->size());
+    if (hooks_.on_delta) hooks_.on_delta(size, sent);
+  }
+  attempt.link->Write(difference.has_value()
+                          ? EncodeDeltaChunk(attempt.sent, size, *std::move(difference))
+                          : EncodeChunk(job_.bytes, attempt.sent, size));
+  attempt.sent += size;
+  if (hooks_.on_bytes) hooks_.on_bytes(sent);
 }
 
 absl::Status RelaySender::CheckPatience(Attempt& attempt, bool own_wait) {

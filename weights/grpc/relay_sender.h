@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ struct RelayJob {
   std::vector<WeightMember> chain;
   absl::Time deadline;             // by the sender's clock
   absl::Duration silence_timeout;  // a member that is silent for longer is skipped
+  // A first member that has this version active gets differences from it. Has as many bytes.
+  std::optional<WeightSnapshot> base = std::nullopt;
 };
 
 // Callbacks of a sender, all called on Run's thread.
@@ -43,12 +46,18 @@ struct RelayHooks {
   std::function<bool(const std::string& worker)> departed;
   // Number of bytes handed to the transport. May be empty.
   std::function<void(int64_t)> on_bytes;
+  // Number of bytes of the version that were sent to a member that gets differences, and number of
+  // bytes handed to the transport for them. May be empty.
+  std::function<void(int64_t bytes, int64_t sent)> on_delta;
+  // Differences have arrived corrupt at a member; it gets the whole version. May be empty.
+  std::function<void(const std::string& worker, const absl::Status&)> on_corrupt_delta;
 };
 
 // Sends one version to the first member of a chain, which relays it to the others. The first member
 // is skipped if it fails, is silent for too long, or takes more than half of the remaining time
 // while others wait behind it. Members of its chain without a result are then served from here,
-// starting at the first byte.
+// starting at the first byte. A member that reports corrupt bytes after differences is served once
+// more, without, and so are those after it.
 class RelaySender {
  public:
   // `events` wakes Run when more bytes are available or a member departs.
@@ -63,9 +72,13 @@ class RelaySender {
   // Serves `chain` through its first member. Returns why the attempt ended; OK: the member ended
   // it.
   absl::Status Serve(const std::vector<WeightMember>& chain);
+  // Records results. DATA_LOSS: the member of the attempt has got corrupt differences.
+  absl::Status Take(const std::vector<weights::v1::MemberResult>& results, const Attempt& attempt);
   // Writes available bytes. Returns true if this side or the bytes are the bottleneck, not the
   // member.
   absl::StatusOr<bool> Feed(Attempt& attempt, bool writable);
+  // Writes the next `size` bytes, as a difference if the attempt is for that.
+  void Write(Attempt& attempt, int64_t size);
   absl::Status CheckPatience(Attempt& attempt, bool own_wait);
   void Record(const std::string& worker, const absl::Status& status);
   bool IsOpen(const std::string& worker) const { return open_.contains(worker); }
@@ -76,6 +89,7 @@ class RelaySender {
   const Clock& clock_;
   const std::shared_ptr<EventCount> events_;
   std::set<std::string> open_;  // members without a result
+  bool delta_;                  // members are asked for their base
   absl::Time alive_at_;
 };
 

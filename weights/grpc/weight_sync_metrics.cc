@@ -16,6 +16,14 @@ WeightSyncMetrics::WeightSyncMetrics(prometheus::Registry& registry)
     : bytes_(CounterFamily(registry, "freshet_weight_sync_bytes_total",
                            "Bytes of weights that this process sent; shared memory not counted.")
                  .Add({})),
+      delta_bytes_(CounterFamily(registry, "freshet_weight_delta_bytes_total",
+                                 "Bytes of versions that this process sent to another site, as "
+                                 "differences where they are smaller.")
+                       .Add({})),
+      delta_sent_(CounterFamily(registry, "freshet_weight_delta_sent_bytes_total",
+                                "Bytes that it sent for them; also counted in "
+                                "freshet_weight_sync_bytes_total.")
+                      .Add({})),
       failures_(CounterFamily(registry, "freshet_weight_sync_failures_total",
                               "Members that a publication left out, pulls that failed, or groups "
                               "of a broadcast that failed, by cause.")),
@@ -44,6 +52,11 @@ void WeightSyncMetrics::OnPhase(WeightPhase phase, absl::Duration took) {
 }
 
 void WeightSyncMetrics::OnBytes(int64_t bytes) { bytes_.Increment(static_cast<double>(bytes)); }
+
+void WeightSyncMetrics::OnDelta(int64_t bytes, int64_t sent) {
+  delta_bytes_.Increment(static_cast<double>(bytes));
+  delta_sent_.Increment(static_cast<double>(sent));
+}
 
 void WeightSyncMetrics::OnFailure(const char* cause) {
   MutexLock lock(mu_);

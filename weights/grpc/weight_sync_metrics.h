@@ -16,14 +16,16 @@
 namespace freshet::metrics {
 
 // Weight plane metrics of a process: freshet_weight_sync_seconds{phase},
-// freshet_weight_sync_bytes_total and freshet_weight_sync_failures_total{cause}; and member times
-// by route, for the job that published last and the kKeptJobs before it. Thread-safe.
+// freshet_weight_sync_bytes_total and freshet_weight_sync_failures_total{cause};
+// freshet_weight_delta_bytes_total and freshet_weight_delta_sent_bytes_total; and member times by
+// route, for the job that published last and the kKeptJobs before it. Thread-safe.
 class WeightSyncMetrics final : public WeightSyncObserver {
  public:
   explicit WeightSyncMetrics(prometheus::Registry& registry);
 
   void OnPhase(WeightPhase phase, absl::Duration took) override;
   void OnBytes(int64_t bytes) override;
+  void OnDelta(int64_t bytes, int64_t sent) override;
   void OnFailure(const char* cause) override ABSL_LOCKS_EXCLUDED(mu_);
   void OnMembers(const std::string& job, const char* route,
                  const std::vector<absl::Duration>& took) override ABSL_LOCKS_EXCLUDED(mu_);
@@ -37,6 +39,8 @@ class WeightSyncMetrics final : public WeightSyncObserver {
 
   std::array<prometheus::Histogram*, kNumWeightPhases> phases_{};
   prometheus::Counter& bytes_;
+  prometheus::Counter& delta_bytes_;
+  prometheus::Counter& delta_sent_;
   Counters& failures_;
   Histograms& members_;
   Counters& slowest_;

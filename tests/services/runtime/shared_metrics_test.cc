@@ -93,6 +93,7 @@ TEST(WeightSyncMetrics, CountsPhasesBytesAndFailures) {
   sync.OnPhase(WeightPhase::kTransfer, absl::Milliseconds(30));
   sync.OnPhase(WeightPhase::kTransfer, absl::Milliseconds(50));
   sync.OnBytes(1000);
+  sync.OnDelta(500, 80);
   sync.OnFailure("timeout");
   sync.OnFailure("something new");
   text = Scrape(registry);
@@ -101,6 +102,8 @@ TEST(WeightSyncMetrics, CountsPhasesBytesAndFailures) {
   EXPECT_NEAR(*text.Find("freshet_weight_sync_seconds_sum", {{"phase", "transfer"}}), 0.08, 1e-9);
   EXPECT_EQ(text.Find("freshet_weight_sync_seconds_count", {{"phase", "verify"}}), 0);
   EXPECT_EQ(text.Find("freshet_weight_sync_bytes_total"), 1000);
+  EXPECT_EQ(text.Find("freshet_weight_delta_bytes_total"), 500);
+  EXPECT_EQ(text.Find("freshet_weight_delta_sent_bytes_total"), 80);
   EXPECT_EQ(text.Find("freshet_weight_sync_failures_total", {{"cause", "timeout"}}), 1);
   EXPECT_EQ(text.Find("freshet_weight_sync_failures_total", {{"cause", "other"}}), 1);
 }

@@ -20,6 +20,8 @@ class WeightSyncCounters final : public WeightSyncObserver {
     std::array<double, kNumWeightPhases> seconds{};
     std::array<int64_t, kNumWeightPhases> count{};
     int64_t bytes = 0;
+    int64_t delta_bytes = 0;
+    int64_t delta_sent = 0;
     std::map<std::string, int64_t> failures;  // by cause
     struct Members {
       int64_t publications = 0;
@@ -38,6 +40,11 @@ class WeightSyncCounters final : public WeightSyncObserver {
   void OnBytes(int64_t bytes) override {
     MutexLock lock(mu_);
     totals_.bytes += bytes;
+  }
+  void OnDelta(int64_t bytes, int64_t sent) override {
+    MutexLock lock(mu_);
+    totals_.delta_bytes += bytes;
+    totals_.delta_sent += sent;
   }
   void OnFailure(const char* cause) override {
     MutexLock lock(mu_);
