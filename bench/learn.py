@@ -101,7 +101,7 @@ def against_trl(args, out, model):
     if not args.full:
         rows = stories_trl.committed()
         if not rows:
-            print("stories against TRL: not measured; --full does it", flush=True)
+            print("stories against TRL: not measured; run with --full", flush=True)
         return rows
     seeds = range(1, (args.seeds or stories_trl.SEEDS) + 1)
     result = stories_trl.measure(run, FRESHET, model, seeds, args.steps, out)
@@ -116,8 +116,7 @@ def main():
     parser.add_argument("--model", default=os.environ.get("FRESHET_STORIES_MODEL", ""),
                         help="directory of the stories260K model in Hugging Face layout")
     parser.add_argument("--full", action="store_true", help="also train stories with TRL, installed on first use (5 GB)")
-    parser.add_argument("--steps", type=int, help="of the jobs against TRL, to try them; default the job's")
-    parser.add_argument("--peers", action="store_true", help="no effect: TRL is a peer of --full")
+    parser.add_argument("--steps", type=int, help="steps of the jobs against TRL, for a trial; default: the job's")
     parser.add_argument("--only", choices=["arithmetic", "stories", "smoke", "trl"])
     args = parser.parse_args()
     out = ROOT / "build/bench/learn"
@@ -130,6 +129,8 @@ def main():
         rows += arithmetic(seeds, out)
     model = pathlib.Path(args.model or ROOT.parent / "shared/data/stories260K/hf").resolve()
     trl = args.only in (None, "trl")
+    if not model.is_dir() and args.only in ("stories", "trl") and (args.full or args.only == "stories"):
+        sys.exit(f"there is no model {model}; set its directory with --model")
     if not model.is_dir() and (args.only in (None, "stories") or (trl and args.full)):
         print(f"stories: skipped, there is no model {model}; set its directory with --model", flush=True)
     elif args.only in (None, "stories"):

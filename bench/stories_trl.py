@@ -41,7 +41,7 @@ def reached(run):
 
 
 def until_level(run):
-    """Seconds until then."""
+    """Seconds until the end of step `reached`."""
     return (run["walls"] + [run["seconds"]])[reached(run) - 1]
 
 

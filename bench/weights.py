@@ -99,14 +99,18 @@ class Table:
                              storm["tokens_per_second"] / storm["tokens_per_second_before"]))
 
 
+def lines_of(*command):
+    output = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, check=True, text=True).stdout
+    return [json.loads(line) for line in output.splitlines()]
+
+
 def relay_chains(binaries, rounds):
     """Times of chains of several lengths. Their links are the bottleneck, not the processor."""
     rows, results = [], {}
     for engines in CHAINS:
         command = [binaries / "relay_bench", "--engines", engines, "--bytes", RELAY_BYTES, "--rate", RELAY_RATE, "--rounds",
                    rounds]
-        output = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, check=True, text=True).stdout
-        results[engines] = [json.loads(line) for line in output.splitlines()]
+        results[engines] = lines_of(*command)
         for result in results[engines]:
             print(f"{time.strftime('%H:%M:%S')} {result}", file=sys.stderr)
             if result["holders"] != engines:
@@ -124,11 +128,6 @@ def relay_chains(binaries, rounds):
     missed = figures.report(rows, path, results)
     path.with_suffix(".md").write_text(figures.markdown(rows))
     return 1 if missed else 0
-
-
-def lines_of(*command):
-    output = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, check=True, text=True).stdout
-    return [json.loads(line) for line in output.splitlines()]
 
 
 def versions(binaries, folder, learning_rate):

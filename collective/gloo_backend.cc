@@ -71,8 +71,8 @@ class GroupFile {
   const std::string path_;
 };
 
-// What a thread that connects shares with its caller, which may leave earlier: Gloo cannot be
-// interrupted, and its limit holds for each of several steps.
+// State shared by the connecting thread and its caller, which may return first: Gloo cannot be
+// interrupted and applies its timeout to each of several steps.
 struct Connecting {
   Mutex mu;
   CondVar changed;
@@ -84,12 +84,17 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectBefore(absl::Time deadline,
                                                             const std::stop_token& stop,
                                                             const GlooOptions& options) {
   const auto connecting = std::make_shared<Connecting>();
-  std::thread([connecting, options] {
-    absl::StatusOr<std::unique_ptr<Communicator>> result = ConnectGloo(options);
-    const MutexLock lock(connecting->mu);
-    connecting->result = std::move(result);
-    connecting->changed.NotifyAll();
-  }).detach();
+  try {
+    std::thread([connecting, options] {
+      absl::StatusOr<std::unique_ptr<Communicator>> result = ConnectGloo(options);
+      const MutexLock lock(connecting->mu);
+      connecting->result = std::move(result);
+      connecting->changed.NotifyAll();
+    }).detach();
+  } catch (const std::system_error& error) {
+    return StatusOf(absl::StatusCode::kUnavailable,
+                    "collective: cannot start a thread: ", error.what());
+  }
   const std::stop_callback on_stop(stop, [&connecting] {
     const MutexLock lock(connecting->mu);
     connecting->stopped = true;

@@ -360,13 +360,13 @@ class NcclCommunicator final : public Communicator {
     comm_ = nullptr;
     try {
       std::thread(abort).detach();
-    } catch (const std::system_error&) {  // no thread to be had
+    } catch (const std::system_error&) {  // cannot start a thread
       abort();
     }
     return error_;
   }
-  // Until NCCL uses neither the caller's memory nor the slots any more. Ends the process if NCCL
-  // does not.
+  // Waits until NCCL has released the caller's memory and the slots. Ends the process after
+  // kAbortPatience.
   void AwaitAborted() ABSL_LOCKS_EXCLUDED(mu_) {
     std::shared_ptr<Notification> aborted;
     {
@@ -385,7 +385,7 @@ class NcclCommunicator final : public Communicator {
   CondVar changed_;
   NcclComm comm_ ABSL_GUARDED_BY(mu_) = nullptr;
   absl::Status error_ ABSL_GUARDED_BY(mu_);
-  std::shared_ptr<Notification> aborted_ ABSL_GUARDED_BY(mu_);  // null: was not
+  std::shared_ptr<Notification> aborted_ ABSL_GUARDED_BY(mu_);  // null: not aborted
 };
 
 }  // namespace

@@ -142,9 +142,9 @@ void CheckWeightSync(RuleContext& context) {
   const job::v1::WeightSync& sync = context.spec().weight_sync();
   if (context.Usable({"weight_sync.delta", "weight_sync.transport"}) && sync.delta() == "zstd" &&
       (sync.transport() == "shm" || sync.transport() == "inprocess")) {
-    context.Add("weight_sync.delta",
-                "zstd is for weights that go to another site, where transport ", sync.transport(),
-                " brings none; use auto, grpc_relay or nccl, or remove it");
+    context.Add("weight_sync.delta", "zstd has no effect with transport ", sync.transport(),
+                ", which sends no weights to other sites; use auto, cuda_ipc, grpc_relay or nccl, "
+                "or remove it");
   }
 }
 

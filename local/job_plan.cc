@@ -156,7 +156,7 @@ JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hard
     plan.local_gpu = With(std::move(plan.local_gpu), divided.gpu);
     plan.local.memory = With(std::move(plan.local.memory), divided.host);
   };
-  MemoryPlan in_process = rank;  // its engine takes the weights as they are
+  MemoryPlan in_process = rank;  // an engine in the same process needs no CUDA IPC copies
   std::erase_if(in_process, [](const MemoryItem& item) { return item.name == kGpuCopies; });
   add(in_process, local.trainer, spec.trainer().ranks());
   add(generates, local.rollout, /*of_ranks=*/1);

@@ -45,12 +45,13 @@ absl::StatusOr<std::unique_ptr<PolicyLearner>> MakeRankLearner(const RankStart& 
   return PolicyLearner::Create(std::move(options), SystemClock::Get());
 }
 
-// Whether this process can still compute on its GPU.
+// Whether this process can still compute on its GPU; also OK if that has no memory left.
 absl::Status TryGpu() try {
   at::zeros({1}, at::TensorOptions(at::kCUDA)).item<float>();
   return absl::OkStatus();
 } catch (const std::exception& error) {
-  return TorchError(error);
+  absl::Status failed = TorchError(error);
+  return absl::IsResourceExhausted(failed) ? absl::OkStatus() : failed;
 }
 
 // Ranks on GPUs train over NCCL. Everything else passes over Gloo on this machine's loopback
@@ -103,7 +104,7 @@ absl::StatusOr<std::shared_ptr<Learner>> MakeJobLearner(const job::v1::JobSpec& 
 }
 
 absl::Status CheckGpuOfEachRank(int64_t ranks) {
-  // Without a CUDA context there, which would take memory of the rank's GPU.
+  // Creates no CUDA context, which would take memory of the rank's GPU.
   const absl::Status last = OpenDevice(StrCat("cuda:", std::max<int64_t>(ranks, 1) - 1)).status();
   return last.ok() ? last
                    : InvalidArgument("trainer.ranks: each of ", ranks,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <new>
 
 #include "base/log.h"
 #include "base/str_cat.h"
@@ -14,7 +15,7 @@ namespace {
 constexpr int kZstdLevel = 1;  // higher ones cost more time than they save
 
 template <typename Word>
-Word DeltaWord(const void* bytes, size_t index) {
+Word LoadWord(const void* bytes, size_t index) {
   Word word;
   std::memcpy(&word, static_cast<const char*>(bytes) + index * sizeof(Word), sizeof(Word));
   return word;
@@ -24,7 +25,7 @@ template <typename Word>
 void SplitWords(const void* piece, const void* base, size_t words, unsigned char* planes) {
   constexpr int kBits = 8 * sizeof(Word);
   for (size_t i = 0; i < words; ++i) {
-    const auto difference = static_cast<Word>(DeltaWord<Word>(piece, i) - DeltaWord<Word>(base, i));
+    const auto difference = static_cast<Word>(LoadWord<Word>(piece, i) - LoadWord<Word>(base, i));
     const auto sign = static_cast<Word>(0 - (difference >> (kBits - 1)));
     const auto coded = static_cast<Word>(static_cast<Word>(difference << 1) ^ sign);
     for (size_t plane = 0; plane < sizeof(Word); ++plane) {
@@ -43,7 +44,7 @@ void JoinWords(const unsigned char* planes, const void* base, size_t words, char
     }
     const auto sign = static_cast<Word>(0 - (coded & 1));
     const auto difference = static_cast<Word>((coded >> 1) ^ sign);
-    const auto word = static_cast<Word>(DeltaWord<Word>(base, i) + difference);
+    const auto word = static_cast<Word>(LoadWord<Word>(base, i) + difference);
     std::memcpy(piece + i * sizeof(Word), &word, sizeof(Word));
   }
 }
@@ -70,7 +71,7 @@ DeltaCodec::DeltaCodec(const WeightManifest& manifest)
 DeltaCodec::~DeltaCodec() = default;
 
 std::optional<std::string> DeltaCodec::Encode(std::span<const std::byte> piece,
-                                              std::span<const std::byte> base) {
+                                              std::span<const std::byte> base) try {
   FRESHET_CHECK(piece.size() == base.size());
   if (contexts_->compress == nullptr) contexts_->compress = ZSTD_createCCtx();
   if (contexts_->compress == nullptr || piece.empty()) return std::nullopt;
@@ -89,13 +90,15 @@ std::optional<std::string> DeltaCodec::Encode(std::span<const std::byte> piece,
   if (ZSTD_isError(size) != 0 || size >= piece.size()) return std::nullopt;
   encoded.resize(size);
   return encoded;
+} catch (const std::bad_alloc&) {
+  return std::nullopt;
 }
 
 absl::StatusOr<std::string_view> DeltaCodec::Decode(std::string_view encoded,
-                                                    std::span<const std::byte> base) {
+                                                    std::span<const std::byte> base) try {
   if (contexts_->decompress == nullptr) contexts_->decompress = ZSTD_createDCtx();
   if (contexts_->decompress == nullptr) {
-    return ResourceExhausted("no memory to decompress weights");
+    return ResourceExhausted("no memory to decode weights");
   }
   planes_.resize(base.size());
   piece_.resize(base.size());
@@ -117,6 +120,8 @@ absl::StatusOr<std::string_view> DeltaCodec::Decode(std::string_view encoded,
   }
   std::memcpy(piece_.data() + whole, planes_.data() + whole, base.size() - whole);
   return piece_;
+} catch (const std::bad_alloc&) {
+  return ResourceExhausted("no memory to decode weights");
 }
 
 }  // namespace freshet

@@ -23,19 +23,20 @@ namespace freshet {
 // 1, 2, 3); of these the lowest byte of every word, then the next byte of every word, and so on;
 // then the bytes behind the last whole word as they are.
 //
-// Keeps memory of about twice the largest piece. Confined to one thread at a time.
+// Keeps twice the size of the largest piece, and zstd's contexts. Confined to one thread at a time.
 class DeltaCodec {
  public:
   // `manifest` gives the size of words.
   explicit DeltaCodec(const WeightManifest& manifest);
   ~DeltaCodec();
 
-  // Requires pieces of equal size. Absent: the encoding would not be smaller than `piece`.
+  // Requires pieces of equal size. Absent: the encoding would not be smaller than `piece`, or there
+  // is no memory for it.
   std::optional<std::string> Encode(std::span<const std::byte> piece,
                                     std::span<const std::byte> base);
 
-  // Returns the piece, which has the size of `base` and is valid until the next call. Allocates no
-  // more than that, whatever `encoded` is. Does not detect every change of `encoded`: verify the
+  // Returns the piece, which has the size of `base` and is valid until the next call. What it
+  // allocates does not depend on `encoded`. Does not detect every change of `encoded`: verify the
   // piece.
   //   DATA_LOSS: `encoded` is not the encoding of a piece of that size.
   //   RESOURCE_EXHAUSTED: out of memory.

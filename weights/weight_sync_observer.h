@@ -29,8 +29,8 @@ class WeightSyncObserver {
   virtual ~WeightSyncObserver() = default;
   virtual void OnPhase(WeightPhase phase, absl::Duration took) = 0;
   virtual void OnBytes(int64_t bytes) = 0;  // sent by this process, excluding shared memory
-  // Of these, `sent` stand for `bytes` of a version that go to another site, as differences from
-  // the version before where they are smaller.
+  // A piece of a version, `bytes` long, went to another site as `sent` bytes, which OnBytes also
+  // counts. Equal if the difference is not smaller.
   virtual void OnDelta(int64_t bytes, int64_t sent) = 0;
   // A member was left out, or a pull has failed; or, with cause "group", a group of a broadcast.
   virtual void OnFailure(const char* cause) = 0;

@@ -18,6 +18,7 @@
 
 #include "base/command_line.h"
 #include "base/file.h"
+#include "base/str_cat.h"
 #include "base/log.h"
 #include "nlohmann/json.hpp"
 #include "weights/delta_codec.h"
@@ -41,8 +42,14 @@ struct DeltaBench {
   int Run() const {
     const auto base = ReadFile(base_path, kMaxFileBytes);
     const auto version = ReadFile(path, kMaxFileBytes);
-    if (!base.ok() || !version.ok() || base->size() != version->size() || base->empty()) {
-      std::fprintf(stderr, "delta_bench: two files of equal size are needed\n");
+    for (const auto& file : {&base, &version}) {
+      if (file->ok()) continue;
+      std::fprintf(stderr, "delta_bench: %s\n", Message(file->status()).c_str());
+      return 2;
+    }
+    if (base->size() != version->size() || base->empty()) {
+      std::fprintf(stderr, "delta_bench: %s and %s must have the same size, not 0\n",
+                   base_path.c_str(), path.c_str());
       return 2;
     }
     WeightManifest manifest;

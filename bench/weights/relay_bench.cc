@@ -14,11 +14,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -192,7 +194,16 @@ int RelayMain(int argc, char** argv) {
   app.Add("--from", bench.from, "a version's bytes").Check(IsReadable);
   app.Add("--to", bench.to, "those of the next").Check(IsReadable);
   app.AddFlag("--delta", bench.delta, "send differences");
-  app.OnRun([&] { return bench.Run(); });
+  app.OnRun([&] {
+    std::error_code error;
+    const bool together = bench.from.empty() == bench.to.empty();
+    if (!together || (!bench.from.empty() && std::filesystem::file_size(bench.from, error) !=
+                                                 std::filesystem::file_size(bench.to, error))) {
+      std::fprintf(stderr, "relay_bench: --from and --to need two files of equal size\n");
+      return 2;
+    }
+    return bench.Run();
+  });
   return app.Run(argc, argv);
 }
 

@@ -88,7 +88,9 @@ class RowsTest(unittest.TestCase):
             self.assertEqual(stories_trl.committed(), [])
             stories_trl.RESULT.write_text(json.dumps(
                 {"cores": 2, "trl_threads": 1, "processor": "P", "freshet": self.TRL, "trl": self.TRL}))
-            for row in stories_trl.committed():
+            rows = stories_trl.committed()
+            self.assertEqual(len(rows), 4)
+            for row in rows:
                 self.assertIn("measured before with --full (2 cores, P)", row["note"])
 
 

@@ -5,8 +5,9 @@
 
 DIR is the build folder. Runs the tests of model, learner and engine on the device, NCCL between two processes that
 share it, trains examples/arithmetic.yaml on it, by ranks too, which need a GPU each, and by a trainer and an engine that
-share a GPU, and measures decoding, prefill and training steps beside the device's own peaks. Prints a table, then the last line `N passed, N failed`. --quick: small measurements only, to check this
-program where there is no GPU. Python 3.11, no other packages.
+share a GPU, and measures decoding, prefill and training steps beside the device's own peaks. Prints a table, then the
+last line `N passed, N failed`. --quick: small measurements only, to check this program where there is no GPU. Python
+3.11, no other packages.
 """
 import argparse
 import json

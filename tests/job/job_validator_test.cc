@@ -315,8 +315,8 @@ TEST(Validator, Steps) {
            Case{9, "weight_sync: {transport: auto, delta: zstd}", nullptr},
            Case{9, "weight_sync: {transport: shm, delta: none}", nullptr},
            Case{9, "weight_sync: {transport: shm, delta: zstd}",
-                "job.yaml:9: weight_sync.delta: zstd is for weights that go to another site, where "
-                "transport shm brings none; use auto, grpc_relay or nccl, or remove it"},
+                "job.yaml:9: weight_sync.delta: zstd has no effect with transport shm, which sends "
+                "no weights to other sites; use auto, cuda_ipc, grpc_relay or nccl, or remove it"},
            Case{8, "optimizer: {learning_rate: 0.1, min_learning_rate: 0.2}",
                 "job.yaml:8: optimizer.min_learning_rate: must be at most learning_rate 0.1, got "
                 "0.2"},

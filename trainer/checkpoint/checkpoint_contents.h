@@ -36,8 +36,8 @@ struct LearnerState {
   std::vector<StateTensor> model;      // fp32; Hugging Face names and shapes
   std::vector<StateTensor> optimizer;  // moments, "exp_avg.NAME" and "exp_avg_sq.NAME"
   int64_t optimizer_steps = 0;
-  // Copies what the learner lends, if there is memory for it. Called once at most, by the thread
-  // that reads, before it does. Empty: nothing is lent.
+  // Copies what the learner lends, if memory allows. Call it at most once, on the reading thread,
+  // before the first Read. Empty: nothing is lent.
   std::function<void()> copy;
 };
 

@@ -160,8 +160,7 @@ int64_t ActivationBytes(const PolicyLearnerOptions& options, const BatchShape& b
 
 }  // namespace
 
-MemoryPlan PlanLearner(const PolicyLearnerOptions& given, const BatchShape& batch, int64_t ranks) {
-  PolicyLearnerOptions options = given;
+MemoryPlan PlanLearner(PolicyLearnerOptions options, const BatchShape& batch, int64_t ranks) {
   const bool on_gpu = absl::StartsWith(options.device, "cuda");
   if (on_gpu) options.threads = 1;
   const ModelConfig& model = options.model;
@@ -196,7 +195,6 @@ MemoryPlan PlanLearner(const PolicyLearnerOptions& given, const BatchShape& batc
   }
   if (on_gpu) {
     plan.push_back({"weights in host memory", published, Place::kHost});
-    plan.push_back({"checkpoint copy", kSnapshotBytes * elements, Place::kHost});
     if (options.gpu_copies > 0) {
       plan.push_back({kGpuCopies, options.gpu_copies * published});
     }
@@ -209,7 +207,7 @@ void AddRanks(int64_t ranks, MemoryPlan& plan) {
   MemoryPlan rank = plan;
   std::erase_if(rank, [](const MemoryItem& item) {
     return item.name == kPublishedVersions || item.name == kGatheredWeights ||
-           item.name == kCheckpointBlocks || item.name == kWholeState;
+           item.name == kCheckpointBlocks || item.name == kWholeState || item.name == kGpuCopies;
   });
   for (const bool is_upper_bound : {false, true}) {
     MemoryPlan part = rank;

@@ -30,8 +30,7 @@ int64_t PublishedBytes(const PolicyLearnerOptions& options);
 
 // What the PolicyLearner of rank 0 of `ranks` needs to train on a `batch`, which is its share, and
 // the copies of the staged and the committed version (weights/weight_publisher.h). Pure.
-MemoryPlan PlanLearner(const PolicyLearnerOptions& given, const BatchShape& batch,
-                       int64_t ranks = 1);
+MemoryPlan PlanLearner(PolicyLearnerOptions options, const BatchShape& batch, int64_t ranks = 1);
 
 // Adds to the plan of rank 0's process those of the other ranks, which need the same without what
 // only rank 0 holds.

@@ -1,6 +1,7 @@
 #include "trainer/learner/learner_snapshot.h"
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "trainer/learner/microbatches.h"
 #include "trainer/learner/shard_layout.h"
 #include "trainer/learner/state_files.h"
 
@@ -65,9 +67,12 @@ class WholeColumns final : public StateBlocks {
   WholeColumns(std::vector<ShardLayout::Block> blocks, LentParts columns)
       : blocks_(std::move(blocks)), columns_(std::move(columns)) {}
 
-  absl::StatusOr<at::Tensor> Read(StateColumn column, size_t block) override {
+  absl::StatusOr<at::Tensor> Read(StateColumn column, size_t block) override try {
+    const at::NoGradGuard no_grad;
     const ShardLayout::Block& range = blocks_.at(block);
     return columns_.Part(column).narrow(0, range.begin, range.size).to(at::kCPU);
+  } catch (const std::exception& error) {  // of a GPU
+    return TorchError(error);
   }
   void Copy() override { columns_.Copy(); }
 

@@ -21,8 +21,8 @@ class LentParts {
   LentParts(StateParts parts, std::shared_ptr<const void> loan, std::string no_copy)
       : parts_(std::move(parts)), loan_(std::move(loan)), no_copy_(std::move(no_copy)) {}
 
-  // Copies the parts to host memory and ends the loan. Where there is no memory for that, they stay
-  // lent, and a line in the log says why.
+  // Copies the parts to host memory and ends the loan. If that fails, they stay lent, and a line in
+  // the log says why.
   void Copy();
 
   const at::Tensor& Part(StateColumn column) const {

@@ -223,7 +223,7 @@ absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() co
   if (state_->divided()) return SnapshotOfRanks();
   of.optimizer_steps = state_->optimizer->step();
   const SnapshotDecision decision = DecideSnapshot(
-      state_->options, kSnapshotBytes * state_->layout.num_elements, state_->tokens_at_once);
+      state_->options, kSnapshotBytes * state_->layout.num_elements, state_->HostTokens());
   return SnapshotOf(of, WholeState(state_->layout, {state_->Columns(), state_->Lend(),
                                                     decision.copies ? "" : decision.reason}));
 } catch (const std::exception& error) {

@@ -139,7 +139,7 @@ StateParts PolicyLearner::State::Columns() const {
 absl::StatusOr<LentParts> PolicyLearner::State::LendParts() {
   const SnapshotDecision own =
       DecideSnapshot(options, ranks_here * shards.StateSize(ranks->rank()) * kSnapshotBytes,
-                     ranks_here * tokens_at_once);
+                     ranks_here * HostTokens());
   // Before any of them copies. A rank that lends waits before its next update, so all must.
   const auto copies = static_cast<std::byte>(own.copies ? 1 : 0);
   std::vector<std::byte> all(static_cast<size_t>(ranks->size()));

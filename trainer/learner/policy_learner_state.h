@@ -95,6 +95,8 @@ struct PolicyLearner::State {
   void MakeLeaves();
   // Whether this rank has a part.
   bool divided() const { return shards.ranks() > 1; }
+  // Whose activations the next step keeps in host memory.
+  int64_t HostTokens() const { return device.is_cpu() ? tokens_at_once : 0; }
   bool divides_weights() const { return divided() && options.sharding == Sharding::kFull; }
 
   PolicyLearnerOptions options;

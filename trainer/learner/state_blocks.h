@@ -24,7 +24,7 @@ class StateBlocks {
   virtual ~StateBlocks() = default;
   // A block's numbers, fp32 in host memory.
   virtual absl::StatusOr<at::Tensor> Read(StateColumn column, size_t block) = 0;
-  // Copies what the learner lends, so that it may change its state. Before the first Read.
+  // Copies what the learner lends, so that it may change its state. Call it before the first Read.
   virtual void Copy() {}
 };
 

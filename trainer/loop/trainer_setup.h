@@ -26,8 +26,8 @@ LearningRateSchedule MakeSchedule(const job::v1::JobSpec& spec);
 // Where the job's trainer computes, as in OpenDevice. The CPU for several ranks with `auto`, and
 // for jobs accepted by an older version, which name no device.
 std::string DeviceOfTrainer(const job::v1::JobSpec& spec);
-// Of the weights, on the trainer's GPU, for engines (weights/cuda/device_copies.h): one that they
-// use, one that is written, and one that they keep for evaluations.
+// Number of copies of the weights on the trainer's GPU (weights/cuda/device_copies.h): one in use,
+// one being written and, with `eval`, one kept for evaluations. 0 unless the transport is cuda_ipc.
 int GpuCopies(const job::v1::JobSpec& spec);
 
 // `processors`: of a job that sets no number of threads; its ranks share them.

@@ -119,7 +119,7 @@ class CurrentCommunicators {
     communicators_ = std::move(communicators);
     if (orphaned_) AbortAll();
   }
-  // Stops with rank 0.
+  // Stop is requested when rank 0 is gone.
   std::stop_token connecting() const { return connecting_.get_token(); }
   void Abort() {
     connecting_.request_stop();

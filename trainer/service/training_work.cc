@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -180,8 +181,10 @@ void TrainingWork::NoteLostRanks(const absl::Status& status) {
     if (context_.listener != nullptr) context_.listener->OnStateLost(assign_.job_id());
     reasons.emplace_back(Message(status));
   }
+  // Every try of the step may have failed for the same reason.
+  const std::set<std::string> different(reasons.begin(), reasons.end());
   std::vector<OutboxRow> rows;
-  for (const std::string& reason : reasons) {
+  for (const std::string& reason : different) {
     const std::string key = StrCat("rank_lost/", runtime::RandomId());
     rows.push_back({NoticeEvent(key, "rank_lost", reason), false});
   }

@@ -21,7 +21,7 @@ struct CudaMemoryOptions {
   int device = 0;
   std::string library = "libcudart.so.13";  // the CUDA runtime, loaded at run time
   size_t piece_bytes = size_t{8} << 20;  // of pinned host memory that Write copies through, twice
-  absl::Duration patience = absl::Seconds(10);  // a piece that takes longer does not end
+  absl::Duration patience = absl::Seconds(10);  // after which the copy of a piece counts as hanging
 };
 
 // Memory of an NVIDIA GPU. Takes the GPU's context, and the pinned memory with the first Write.

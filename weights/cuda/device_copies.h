@@ -32,7 +32,8 @@ struct DeviceOffer {
 // to one file for its whole life, and the file's lock guards it too: an engine has the copy open
 // only while it holds flock(LOCK_SH) of the file, so a copy is freed only under LOCK_EX, and it is
 // written only after the trainer has written the file, which needs LOCK_EX. There are at most
-// `most`. One that an engine still reads keeps its file open until then. Thread-safe.
+// as many as Start allows. One that an engine still reads keeps its file open until then.
+// Thread-safe.
 class DeviceCopies {
  public:
   explicit DeviceCopies(std::shared_ptr<DeviceMemory> memory) : memory_(std::move(memory)) {}
@@ -50,7 +51,7 @@ class DeviceCopies {
   std::optional<DeviceOffer> OfferOrLog(const WeightArena& file, const std::string& content_hash,
                                         absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Begins a job that may have `most` copies. Frees those that no engine reads.
+  // Begins a job that may have `most` copies; none before. Frees those that no engine reads.
   void Start(size_t most) ABSL_LOCKS_EXCLUDED(mu_);
   // Frees the copies that no engine reads. Call it at the end of a job.
   void Trim() ABSL_LOCKS_EXCLUDED(mu_);
@@ -74,7 +75,7 @@ class DeviceCopies {
 
   const std::shared_ptr<DeviceMemory> memory_;
   Mutex mu_;
-  size_t most_ ABSL_GUARDED_BY(mu_) = 2;
+  size_t most_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<Copy> copies_ ABSL_GUARDED_BY(mu_);
   std::string error_ ABSL_GUARDED_BY(mu_);  // of the last OfferOrLog
 };

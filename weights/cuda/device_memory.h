@@ -32,9 +32,9 @@ class DeviceMemory {
   virtual void Free(std::byte* memory) = 0;
 
   // Copies `from`, in the memory of the host, to memory of Allocate and waits until the GPU has it.
-  // DEADLINE_EXCEEDED: the time was too short; what `to` has is undefined. Or the GPU does not end
-  // a copy and may still write; then every later Write and Allocate fails with the same error, and
-  // `to` is never freed.
+  // DEADLINE_EXCEEDED: `deadline` passed; the contents of `to` are undefined. Also if the GPU does
+  // not finish a copy and may still write: then every later Write and Allocate fails with this
+  // error, and `to` is never freed.
   virtual absl::Status Write(std::byte* to, std::span<const std::byte> from,
                              absl::Time deadline) = 0;
 

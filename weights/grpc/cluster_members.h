@@ -34,9 +34,9 @@ struct DeliveryOutcome {
 };
 using DeliveryOutcomes = std::map<std::string, DeliveryOutcome>;  // by worker
 
-// What a trainer knows of its engines: which version each holds, how it can be reached, and whether
-// the next publication serves it or a background delivery, and when. At most one publication and
-// one background delivery run at a time; a publication calls a background delivery off.
+// What a trainer knows of its engines: the version that each holds, its address, and whether the
+// next publication or a background delivery serves it, and when. At most one of each runs; a
+// publication cancels a background delivery.
 // Thread-safe.
 class ClusterMembers {
  public:

@@ -298,8 +298,6 @@ DeliveryOutcomes ClusterTransport::SendChain(const Delivery& delivery,
   hooks.departed = [&](const std::string& worker) { return members_.Departed(delivery, worker); };
   if (observer_ != nullptr) {
     hooks.on_bytes = [this](int64_t bytes) { observer_->OnBytes(bytes); };
-  }
-  if (observer_ != nullptr) {
     hooks.on_delta = [this](int64_t bytes, int64_t sent) { observer_->OnDelta(bytes, sent); };
   }
   hooks.on_corrupt_delta = [&](const std::string& worker, const absl::Status& status) {

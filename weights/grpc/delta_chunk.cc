@@ -36,14 +36,16 @@ bool IsDeltaChunk(grpc::ByteBuffer message) {
 
 absl::Status AppendDeltaChunk(grpc::ByteBuffer message, const WeightArena& base, DeltaCodec& codec,
                               WeightReception& reception) {
-  FRESHET_ASSIGN_OR_RETURN(const auto request,
-                           DecodeMessage<weights::v1::PrepareRequest>(std::move(message)));
+  FRESHET_ASSIGN_OR_RETURN(const auto request, DecodeMessage<weights::v1::PrepareRequest>(message));
   const weights::v1::DeltaChunk& delta = request.delta();
   const int64_t size = delta.size();
-  if (!request.has_delta() || size <= 0 || size > kMaxChunkBytes ||
-      static_cast<int64_t>(delta.data().size()) > size) {
-    return InvalidArgument("the message is not a difference of 1 to ", kMaxChunkBytes,
-                           " bytes of weights, encoded in no more");
+  if (!request.has_delta()) return InvalidArgument("the message is not a difference of weights");
+  if (size <= 0 || size > kMaxChunkBytes) {
+    return InvalidArgument("difference of ", size, " bytes: must be 1 to ", kMaxChunkBytes);
+  }
+  if (static_cast<int64_t>(delta.data().size()) > size) {
+    return InvalidArgument("difference encoded in ", delta.data().size(), " bytes, more than its ",
+                           size);
   }
   const auto total = static_cast<int64_t>(base.size());
   if (delta.offset() < 0 || delta.offset() > total - size) {

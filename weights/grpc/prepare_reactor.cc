@@ -153,6 +153,7 @@ void PrepareReactor::CompleteWhenWhole() {
   const absl::StatusOr<int64_t> verified = reception->Verified();
   if (!verified.ok() || *verified < reception->manifest().total_bytes) return;
   base_ = nullptr;  // relaying may take longer
+  delta_ = nullptr;
   if (host_.observer_ != nullptr) {
     host_.observer_->OnPhase(WeightPhase::kVerify, reception->verify_time());
   }

@@ -45,7 +45,7 @@ struct RelaySender::Attempt {
   std::shared_ptr<RelayLink> link;
   std::string worker;
   int64_t sent = 0;
-  bool asking = false;                          // for its base; nothing is sent before the answer
+  bool asking = false;                          // waits for the member's base before sending
   std::unique_ptr<DeltaCodec> delta = nullptr;  // null: it gets no differences
   bool closed = false;
   absl::Time heard;         // last sign of life, or last time this side had nothing to send
@@ -70,15 +70,16 @@ void RelaySender::Run() {
   std::vector<WeightMember> chain = job_.chain;
   while (!chain.empty() && clock_.Now() < job_.deadline && hooks_.available().ok()) {
     const std::string first = chain.front().worker;
-    const bool delta = delta_;
+    const bool had_delta = delta_;
     absl::Status status = Serve(chain);
     const bool ours = !hooks_.available().ok() || clock_.Now() >= job_.deadline;
-    const bool again = delta != delta_;  // without differences
-    if (IsOpen(first) && !ours && !again) {
+    // The member has reported corrupt differences: it is served again, with whole bytes.
+    const bool corrupt_delta = had_delta && !delta_;
+    if (IsOpen(first) && !ours && !corrupt_delta) {
       if (status.ok()) status = absl::UnavailableError("ended the call without a result");
       Record(first, status);
     }
-    if (!again) chain.erase(chain.begin());
+    if (!corrupt_delta) chain.erase(chain.begin());
     std::erase_if(chain, [this](const WeightMember& member) { return !IsOpen(member.worker); });
   }
 }

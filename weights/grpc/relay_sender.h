@@ -49,7 +49,7 @@ struct RelayHooks {
   // Number of bytes of the version that were sent to a member that gets differences, and number of
   // bytes handed to the transport for them. May be empty.
   std::function<void(int64_t bytes, int64_t sent)> on_delta;
-  // Differences have arrived corrupt at a member; it gets the whole version. May be empty.
+  // A member reported corrupt differences; it is sent the whole version. May be empty.
   std::function<void(const std::string& worker, const absl::Status&)> on_corrupt_delta;
 };
 

@@ -30,6 +30,7 @@ VersionForTest Numbered(int64_t number, int64_t size = kSize) {
 
 class DeviceCopiesTest : public testing::Test {
  protected:
+  DeviceCopiesTest() { copies_.Start(2); }
   WeightBytes StageOn(const VersionForTest& version) {
     WeightManifest manifest;
     return stager_.Stage(*version.bytes, kPiece, manifest).value();

@@ -47,6 +47,7 @@ class OneGpu final : public WeightTransport {
     ClusterTransportOptions options{.job = kJob, .route = ClusterRoute::kCudaIpc, .host = kHost};
     options.device_copies =
         std::make_shared<DeviceCopies>(std::make_shared<FakeDeviceMemory>(gpu_));
+    options.device_copies->Start(2);
     return options;
   }
 
