@@ -35,7 +35,7 @@ class DeviceCopyRouteTest : public testing::Test {
   int64_t Publish(int64_t number) {
     if (transport_ == nullptr) {
       ClusterTransportOptions options{.job = kJob, .route = ClusterRoute::kCudaIpc, .host = kHost};
-      copies_->Start(2);
+      if (copies_ != nullptr) copies_->Start(2);
       options.device_copies = copies_;
       transport_ = std::make_unique<ClusterTransport>(std::move(options), TestChannel,
                                                       SystemClock::Get(), &counters_);
