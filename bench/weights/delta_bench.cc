@@ -18,8 +18,8 @@
 
 #include "base/command_line.h"
 #include "base/file.h"
-#include "base/str_cat.h"
 #include "base/log.h"
+#include "base/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "weights/delta_codec.h"
 
