@@ -12,13 +12,14 @@ constexpr int64_t HeadChunkBytes(bool on_cpu) {
   return on_cpu ? int64_t{24} << 20 : int64_t{1} << 30;
 }
 
-// Rows of logits that are held at a time for a vocabulary of `vocab_size`: HeadChunkBytes of them,
-// or 32. Pure.
-inline int64_t HeadChunkRows(int64_t vocab_size, bool on_cpu) {
-  // Of a logit: fp32, the product's bf16, and the gradient's.
-  constexpr int64_t kBytesPerLogit = 8;
-  constexpr int64_t kLeastRows = 32;
-  return std::max(kLeastRows, HeadChunkBytes(on_cpu) / (vocab_size * kBytesPerLogit));
+// Logits are held for some rows and the whole vocabulary, or for all rows and some of the
+// vocabulary. With `others` logits in the other dimension: how many of these are held at a time,
+// HeadChunkBytes of them, or 32. Pure.
+inline int64_t HeadChunkSize(int64_t others, bool on_cpu) {
+  // Of a logit: fp32, the product's bf16, and an exponential.
+  constexpr int64_t kBytesPerLogit = 10;
+  constexpr int64_t kLeast = 32;
+  return std::max(kLeast, HeadChunkBytes(on_cpu) / (others * kBytesPerLogit));
 }
 
 }  // namespace freshet

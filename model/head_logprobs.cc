@@ -14,67 +14,118 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::tensor_list;
 
-// Targets in the order of their rows.
+// Targets in ascending order of their rows or ids.
 struct Targets {
   at::Tensor order_M;  // place in the caller's order
   at::Tensor rows_M;
   at::Tensor ids_M;
 
-  // The targets of the rows [first, first + count), with rows counted from `first`.
-  Targets Of(int64_t first, int64_t count) const {
+  static Targets Sorted(const at::Tensor& rows, const at::Tensor& ids, const at::Tensor& key) {
+    const at::Tensor order = std::get<1>(at::sort(key, /*stable=*/true, 0, false));
+    return {order, rows.index_select(0, order), ids.index_select(0, order)};
+  }
+  // The targets whose `key`, by which they are sorted, is in [first, first + count).
+  Targets In(const at::Tensor& key, int64_t first, int64_t count) const {
     const at::Tensor bounds =
-        at::searchsorted(rows_M, at::tensor({first, first + count}, rows_M.options()));
+        at::searchsorted(key, at::tensor({first, first + count}, key.options()));
     const int64_t begin = bounds[0].item<int64_t>();
     const int64_t size = bounds[1].item<int64_t>() - begin;
-    return {order_M.narrow(0, begin, size), rows_M.narrow(0, begin, size) - first,
+    return {order_M.narrow(0, begin, size), rows_M.narrow(0, begin, size),
             ids_M.narrow(0, begin, size)};
   }
 };
 
-// fp32 logits of some rows.
-at::Tensor Logits(const at::Tensor& hidden, const at::Tensor& head, double temperature) {
-  at::Tensor logits = at::linear(hidden.to(head.scalar_type()), head).to(at::kFloat);
-  return temperature == 1.0 ? logits : logits.div_(temperature);
+// Logits of one chunk after the other, in the same memory.
+class ChunkLogits {
+ public:
+  // At most `most` logits at a time; with `exponentials` also as many of those.
+  ChunkLogits(const at::Tensor& head, int64_t most, double temperature, bool exponentials)
+      : logits_(at::empty({most}, head.options().dtype(at::kFloat))),
+        products_(head.scalar_type() == at::kFloat ? logits_ : at::empty({most}, head.options())),
+        exponentials_(exponentials ? at::empty_like(logits_) : at::Tensor()),
+        temperature_(temperature) {}
+
+  // Those of rows x [R, H] and tokens of the head [T, H]: fp32 [R, T].
+  at::Tensor Compute(const at::Tensor& x, const at::Tensor& tokens) {
+    const at::Tensor products = View(products_, x.size(0), tokens.size(0));
+    at::Tensor out = products;
+    at::mm_out(out, x, tokens.t());
+    at::Tensor logits = View(logits_, x.size(0), tokens.size(0));
+    if (!products_.is_same(logits_)) logits.copy_(products);
+    return ByTemperature(logits);
+  }
+  // Divides the gradients of logits, and returns them in the head's type.
+  at::Tensor Round(at::Tensor gradients) {
+    ByTemperature(gradients);
+    if (products_.is_same(logits_)) return gradients;
+    return View(products_, gradients.size(0), gradients.size(1)).copy_(gradients);
+  }
+  at::Tensor Exp(const at::Tensor& logits) {
+    at::Tensor out = View(exponentials_, logits.size(0), logits.size(1));
+    return at::exp_out(out, logits);
+  }
+
+ private:
+  static at::Tensor View(const at::Tensor& memory, int64_t rows, int64_t columns) {
+    return memory.narrow(0, 0, rows * columns).view({rows, columns});
+  }
+  at::Tensor ByTemperature(at::Tensor values) const {
+    return temperature_ == 1.0 ? values : values.div_(temperature_);
+  }
+
+  const at::Tensor logits_, products_, exponentials_;
+  const double temperature_;
+};
+
+MemoryUse LogitsOf(const at::Tensor& head) {
+  return {"logits", HeadChunkBytes(head.is_cpu()), head.device(),
+          "lower trainer.max_tokens_per_microbatch"};
 }
 
-// A chunk of logits, and the head's gradient.
-MemoryUse LogitsOf(const at::Tensor& head) {
-  return {"logits",
-          HeadChunkBytes(head.is_cpu()) + head.numel() * static_cast<int64_t>(sizeof(float)),
-          head.device(), "lower trainer.max_tokens_per_microbatch"};
-}
+// Where the backward pass adds the head's gradient; undefined: it returns it. Not a tensor of the
+// graph.
+struct GivenGradients {
+  at::Tensor sum_VH;
+};
 
 class HeadFunction : public Function<HeadFunction> {
  public:
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& head,
                              const at::Tensor& target_rows, const at::Tensor& target_ids,
-                             double temperature, bool with_entropy, bool entropy_gradient) try {
+                             double temperature, bool with_entropy, bool entropy_gradient,
+                             const GivenGradients& given) try {
     const int64_t num_rows = hidden.size(0);
-    const int64_t chunk = HeadChunkRows(head.size(0), head.is_cpu());
-    Targets targets;
-    std::tie(targets.rows_M, targets.order_M) = at::sort(target_rows, /*stable=*/true, 0, false);
-    targets.ids_M = target_ids.index_select(0, targets.order_M);
+    const int64_t chunk = HeadChunkSize(head.size(0), head.is_cpu());
+    const Targets targets = Targets::Sorted(target_rows, target_ids, target_rows);
     at::Tensor logprobs = at::empty({target_ids.size(0)}, hidden.options());
     at::Tensor normalizers = at::empty({num_rows}, hidden.options());
     at::Tensor entropies = with_entropy ? at::empty({num_rows}, hidden.options()) : at::Tensor();
+    ChunkLogits chunks(head, std::min(chunk, num_rows) * head.size(0), temperature,
+                       /*exponentials=*/true);
     for (int64_t first = 0; first < num_rows; first += chunk) {
       const int64_t count = std::min(chunk, num_rows - first);
-      at::Tensor logits = Logits(hidden.narrow(0, first, count), head, temperature);
-      const at::Tensor normalizer = at::logsumexp(logits, {1});
-      normalizers.narrow(0, first, count).copy_(normalizer);
-      const Targets part = targets.Of(first, count);
+      at::Tensor logits =
+          chunks.Compute(hidden.narrow(0, first, count).to(head.scalar_type()), head);
+      const at::Tensor largest = logits.amax(1, /*keepdim=*/true);
+      logits.sub_(largest);
+      at::Tensor weights = chunks.Exp(logits);
+      const at::Tensor sums = weights.sum(1);
+      const at::Tensor logs = sums.log();
+      normalizers.narrow(0, first, count).copy_(largest.squeeze(1) + logs);
+      const Targets part = targets.In(targets.rows_M, first, count);
+      const at::Tensor rows = part.rows_M - first;
       const at::Tensor chosen =
-          logits.reshape({-1}).index_select(0, part.rows_M * head.size(0) + part.ids_M) -
-          normalizer.index_select(0, part.rows_M);
+          logits.view({-1}).index_select(0, rows * head.size(0) + part.ids_M) -
+          logs.index_select(0, rows);
       logprobs.index_copy_(0, part.order_M, chosen);
       if (!with_entropy) continue;
-      logits.sub_(normalizer.unsqueeze(1));
-      entropies.narrow(0, first, count).copy_((at::exp(logits) * logits).sum(1).neg_());
+      entropies.narrow(0, first, count).copy_(logs - weights.mul_(logits).sum(1).div_(sums));
     }
     ctx->saved_data["temperature"] = temperature;
     ctx->saved_data["entropy_gradient"] = entropy_gradient;
-    ctx->save_for_backward({hidden, head, targets.order_M, targets.rows_M, targets.ids_M,
-                            normalizers, entropy_gradient ? entropies : at::Tensor()});
+    if (given.sum_VH.defined()) ctx->saved_data["head_gradients"] = given.sum_VH;
+    ctx->save_for_backward({hidden, head, target_rows, target_ids, normalizers,
+                            entropy_gradient ? entropies : at::Tensor()});
     const at::Tensor entropies_M =
         with_entropy ? entropies.index_select(0, target_rows) : at::empty({0}, hidden.options());
     if (!entropy_gradient) ctx->mark_non_differentiable({entropies_M});
@@ -89,53 +140,60 @@ class HeadFunction : public Function<HeadFunction> {
     const auto saved = ctx->get_saved_variables();
     const at::Tensor& hidden = saved[0];
     const at::Tensor& head = saved[1];
-    const Targets targets{saved[2], saved[3], saved[4]};
-    const at::Tensor& normalizers = saved[5];
-    const at::Tensor& entropies = saved[6];
-    const double temperature = ctx->saved_data["temperature"].toDouble();
+    const at::Tensor& target_rows = saved[2];
+    const Targets targets = Targets::Sorted(target_rows, saved[3], saved[3]);
+    const at::Tensor normalizers = saved[4].unsqueeze(1);
     const int64_t num_rows = hidden.size(0);
-    const int64_t chunk = HeadChunkRows(head.size(0), head.is_cpu());
     const at::Tensor d_logprobs =
-        grads[0].defined() ? grads[0] : at::zeros({targets.ids_M.size(0)}, hidden.options());
+        grads[0].defined() ? grads[0] : at::zeros({target_rows.size(0)}, hidden.options());
     // Sums over the targets of a row.
     const auto by_row = [&](const at::Tensor& values_M) {
       return at::zeros({num_rows}, hidden.options())
-          .index_add_(0, targets.rows_M, values_M.index_select(0, targets.order_M));
+          .index_add_(0, target_rows, values_M)
+          .unsqueeze(1);
     };
     const at::Tensor row_weights = by_row(d_logprobs);
     const bool has_entropy = ctx->saved_data["entropy_gradient"].toBool() && grads[1].defined();
     const at::Tensor d_entropies = has_entropy ? by_row(grads[1]) : at::Tensor();
-    at::Tensor d_hidden = at::empty_like(hidden);
-    at::Tensor d_head = at::zeros(head.sizes(), hidden.options());  // fp32
-    for (int64_t first = 0; first < num_rows; first += chunk) {
-      const int64_t count = std::min(chunk, num_rows - first);
-      const at::Tensor x = hidden.narrow(0, first, count).to(head.scalar_type());
-      const auto column = [&](const at::Tensor& values_R) {
-        return values_R.narrow(0, first, count).unsqueeze(1);
-      };
-      at::Tensor d_logits = at::linear(x, head).to(at::kFloat);  // still the logits
-      if (temperature != 1.0) d_logits.div_(temperature);
-      d_logits.sub_(column(normalizers));  // log p
+    const at::Tensor entropies = has_entropy ? saved[5].unsqueeze(1) : at::Tensor();
+    const auto given = ctx->saved_data.find("head_gradients");
+    const bool adds = given != ctx->saved_data.end();
+    at::Tensor d_hidden = at::zeros_like(hidden);
+    at::Tensor d_head = adds ? given->second.toTensor() : at::empty_like(head);
+    const at::Tensor x = hidden.to(head.scalar_type());
+    const int64_t slice = HeadChunkSize(num_rows, head.is_cpu());
+    ChunkLogits chunks(head, std::min(slice, head.size(0)) * num_rows,
+                       ctx->saved_data["temperature"].toDouble(), has_entropy);
+    // Of a slice, in the head's type.
+    at::Tensor d_x = at::empty_like(x);
+    at::Tensor d_tokens = at::empty({std::min(slice, head.size(0)), head.size(1)}, head.options());
+    for (int64_t first = 0; first < head.size(0); first += slice) {
+      const int64_t count = std::min(slice, head.size(0) - first);
+      const at::Tensor tokens = head.narrow(0, first, count);
+      at::Tensor d_logits = chunks.Compute(x, tokens).sub_(normalizers);  // log p
       if (has_entropy) {
-        const at::Tensor p = at::exp(d_logits);
-        d_logits.add_(column(entropies)).mul_(column(d_entropies)).add_(column(row_weights));
+        const at::Tensor p = chunks.Exp(d_logits);
+        d_logits.add_(entropies).mul_(d_entropies).add_(row_weights);
         d_logits.mul_(p).neg_();
       } else {
-        d_logits.exp_().mul_(column(row_weights)).neg_();
+        d_logits.exp_().mul_(row_weights).neg_();
       }
-      const Targets part = targets.Of(first, count);
-      d_logits.view({-1}).index_add_(0, part.rows_M * head.size(0) + part.ids_M,
+      const Targets part = targets.In(targets.ids_M, first, count);
+      d_logits.view({-1}).index_add_(0, part.rows_M * count + (part.ids_M - first),
                                      d_logprobs.index_select(0, part.order_M));
-      if (temperature != 1.0) d_logits.div_(temperature);
-      const at::Tensor d_rounded = d_logits.to(head.scalar_type());
-      d_hidden.narrow(0, first, count).copy_(at::mm(d_rounded, head));
-      if (head.scalar_type() == at::kFloat) {
-        d_head.addmm_(d_rounded.t(), x);
+      const at::Tensor d_rounded = chunks.Round(d_logits);
+      d_hidden.add_(at::mm_out(d_x, d_rounded, tokens));
+      at::Tensor d_part = d_tokens.narrow(0, 0, count);
+      at::mm_out(d_part, d_rounded.t(), x);
+      if (adds) {
+        d_head.narrow(0, first, count).add_(d_part);
       } else {
-        d_head.add_(at::mm(d_rounded.t(), x));
+        d_head.narrow(0, first, count).copy_(d_part);
       }
     }
-    return {d_hidden, d_head, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    if (adds) d_head = at::Tensor();
+    return {d_hidden,     d_head,       at::Tensor(), at::Tensor(),
+            at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   } catch (const std::exception& error) {
     RethrowFor(error, [&] { return LogitsOf(ctx->get_saved_variables()[1]); });
   }
@@ -145,10 +203,13 @@ class HeadFunction : public Function<HeadFunction> {
 
 TargetLogprobs HeadLogprobs(const at::Tensor& hidden_RH, const at::Tensor& lm_head_VH,
                             const at::Tensor& target_rows_M, const at::Tensor& target_ids_M,
-                            double temperature, Entropy entropy) {
-  const tensor_list out =
-      HeadFunction::apply(hidden_RH, lm_head_VH, target_rows_M, target_ids_M, temperature,
-                          entropy != Entropy::kNone, entropy == Entropy::kDifferentiable);
+                            double temperature, Entropy entropy,
+                            const at::Tensor& head_gradients_VH) {
+  // Without a gradient of its own, the head is not part of the graph.
+  const at::Tensor head = head_gradients_VH.defined() ? lm_head_VH.detach() : lm_head_VH;
+  const tensor_list out = HeadFunction::apply(
+      hidden_RH, head, target_rows_M, target_ids_M, temperature, entropy != Entropy::kNone,
+      entropy == Entropy::kDifferentiable, GivenGradients{head_gradients_VH});
   return {out[0], entropy == Entropy::kNone ? at::Tensor() : out[1]};
 }
 

@@ -19,12 +19,18 @@ struct TargetLogprobs {
 // target_ids_M[i] at row target_rows_M[i]; both int64. Logits have the head's type and are rounded
 // to it; the rest is fp32.
 //
-// Differentiable in hidden_RH (fp32) and lm_head_VH. Only HeadChunkRows rows of logits exist at a
-// time; the backward pass computes them again (Wijmans et al. 2024, arXiv:2411.09009, section 4,
-// with chunks in place of blocks).
+// Differentiable in hidden_RH (fp32) and lm_head_VH. Only HeadChunkBytes of logits exist at a time:
+// the forward pass takes some rows at a time; the backward pass computes logits again, for a part
+// of the vocabulary at a time (Wijmans et al. 2024, arXiv:2411.09009, section 4, with chunks in
+// place of blocks).
+//
+// `head_gradients_VH` (fp32) saves the memory of a whole gradient: unless it is undefined, the
+// backward pass adds the head's gradient to it, once to each element, and returns none for
+// lm_head_VH. The sum has the same bits as if autograd had added the gradient.
 TargetLogprobs HeadLogprobs(const at::Tensor& hidden_RH, const at::Tensor& lm_head_VH,
                             const at::Tensor& target_rows_M, const at::Tensor& target_ids_M,
-                            double temperature, Entropy entropy);
+                            double temperature, Entropy entropy,
+                            const at::Tensor& head_gradients_VH = {});
 
 }  // namespace freshet
 

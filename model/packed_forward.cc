@@ -27,18 +27,19 @@ AttentionFn PackedInputs::Attention(const ModelConfig& config) const {
 }
 
 TargetLogprobs PackedInputs::Logprobs(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
-                                      double temperature, Entropy entropy) const {
+                                      double temperature, Entropy entropy,
+                                      const at::Tensor& head_gradients_VH) const {
   return HeadLogprobs(hidden_NH.index_select(0, logit_rows_), lm_head_VH, target_logit_rows_,
-                      target_ids_, temperature, entropy);
+                      target_ids_, temperature, entropy, head_gradients_VH);
 }
 
 TargetLogprobs PackedForward(const Transformer& model, const TransformerWeights& weights,
                              const PackedBatch& batch, double temperature, Entropy entropy,
-                             bool recompute) {
+                             bool recompute, const at::Tensor& head_gradients_VH) {
   const PackedInputs inputs(batch, weights.embed_VH.device(), weights.embed_VH.scalar_type());
   const at::Tensor hidden = model.Forward(weights, inputs.token_ids(), inputs.positions(),
                                           inputs.Attention(model.config()), recompute);
-  return inputs.Logprobs(hidden, weights.lm_head_VH, temperature, entropy);
+  return inputs.Logprobs(hidden, weights.lm_head_VH, temperature, entropy, head_gradients_VH);
 }
 
 }  // namespace freshet

@@ -20,9 +20,10 @@ class PackedInputs {
   const at::Tensor& positions() const { return positions_N_; }
   // `config`, of the model, must outlive the result.
   AttentionFn Attention(const ModelConfig& config) const;
-  // Of the batch's targets; `hidden_NH`: after the last norm.
+  // Of the batch's targets; `hidden_NH`: after the last norm. The rest as for HeadLogprobs.
   TargetLogprobs Logprobs(const at::Tensor& hidden_NH, const at::Tensor& lm_head_VH,
-                          double temperature, Entropy entropy) const;
+                          double temperature, Entropy entropy,
+                          const at::Tensor& head_gradients_VH = {}) const;
 
  private:
   std::shared_ptr<const TreeAttention> attention_;
@@ -35,9 +36,10 @@ class PackedInputs {
 // temperature. Entropy::kNone leaves entropies_M undefined. Bitwise deterministic for a fixed
 // thread count, on a GPU only in LibTorch's deterministic mode. The targets of the result have the
 // batch's order. `recompute`: see Transformer; the model must outlive the backward pass.
+// `head_gradients_VH`: see HeadLogprobs.
 TargetLogprobs PackedForward(const Transformer& model, const TransformerWeights& weights,
                              const PackedBatch& batch, double temperature, Entropy entropy,
-                             bool recompute = false);
+                             bool recompute = false, const at::Tensor& head_gradients_VH = {});
 
 }  // namespace freshet
 

@@ -61,11 +61,14 @@ void BlockwisePass::ForEach(absl::FunctionRef<absl::Status(Item& item, size_t mi
 }
 
 void BlockwisePass::AddInOrder(
-    absl::FunctionRef<absl::StatusOr<std::vector<at::Tensor>>(Item&, size_t)> compute,
+    absl::FunctionRef<absl::StatusOr<std::vector<at::Tensor>>(Item&, size_t, bool is_next)> compute,
     const std::vector<at::Tensor>& sums) {
   if (!failed_.ok()) return;
   failed_ = parts_.microbatches.ForEachInOrder(
-      tokens_, [&](size_t microbatch) { return compute(items_[microbatch], microbatch); },
+      tokens_,
+      [&](size_t microbatch, bool is_next) {
+        return compute(items_[microbatch], microbatch, is_next);
+      },
       [&](const std::vector<at::Tensor>& gradients) {
         for (size_t i = 0; i < sums.size(); ++i) {
           if (gradients[i].defined()) sums[i].add_(gradients[i].to(at::kFloat));
@@ -141,14 +144,16 @@ absl::Status BlockwisePass::AddGradients(
     const at::Tensor lm_head_sums = tied() ? ViewBlock(parts_.layout.embed, head_sums, 0)
                                            : ViewBlock(parts_.layout.lm_head, sums, begin);
     AddInOrder(
-        [&](Item& item, size_t microbatch) -> absl::StatusOr<std::vector<at::Tensor>> {
+        [&](Item& item, size_t microbatch,
+            bool is_next) -> absl::StatusOr<std::vector<at::Tensor>> {
           const std::vector<at::Tensor> leaves = {Leaf(item.x.back()), Leaf(head.norm),
                                                   Leaf(head.lm_head)};
           item.x.pop_back();
           const at::Tensor hidden = HiddenOf(leaves[0], leaves[1]);
           FRESHET_ASSIGN_OR_RETURN(
               const at::Tensor value,
-              loss(microbatch, item.inputs.Logprobs(hidden, leaves[2], temperature, entropy)));
+              loss(microbatch, item.inputs.Logprobs(hidden, leaves[2], temperature, entropy,
+                                                    is_next ? lm_head_sums : at::Tensor())));
           const std::vector<at::Tensor> computed = GradientsOf(value, leaves, {});
           item.gradient = computed[0];
           return std::vector<at::Tensor>{computed[1], computed[2]};
@@ -177,7 +182,7 @@ absl::Status BlockwisePass::LayerBackward(BlockExchange& exchange, size_t layer,
   ForEachTensor(sum_views, "",
                 [&](const std::string&, const at::Tensor& sum) { in_order.push_back(sum); });
   AddInOrder(
-      [&](Item& item, size_t) -> absl::StatusOr<std::vector<at::Tensor>> {
+      [&](Item& item, size_t, bool) -> absl::StatusOr<std::vector<at::Tensor>> {
         std::vector<at::Tensor> leaves = {Leaf(item.x.back())};
         item.x.pop_back();
         TransformerWeights::Layer given = weights;
@@ -201,7 +206,7 @@ at::Tensor BlockwisePass::EmbeddingSums() {
   const at::Tensor sums = EmptySums(0);
   const at::Tensor sum = ViewBlock(parts_.layout.embed, sums, 0);
   AddInOrder(
-      [&](Item& item, size_t) -> absl::StatusOr<std::vector<at::Tensor>> {
+      [&](Item& item, size_t, bool) -> absl::StatusOr<std::vector<at::Tensor>> {
         // The gradient does not depend on the values.
         const at::Tensor leaf =
             Leaf(at::empty({1}, sum.options().dtype(type_)).expand({sum.size(0), sum.size(1)}));

@@ -75,9 +75,12 @@ class BlockwisePass {
   at::Tensor HiddenOf(const at::Tensor& x, const at::Tensor& norm) const;
   TransformerWeights::Layer LayerOf(size_t layer, const at::Tensor& block) const;
   void ForEach(absl::FunctionRef<absl::Status(Item& item, size_t microbatch)> task);
-  // Adds the tensors of each microbatch to `sums`, in order.
-  void AddInOrder(absl::FunctionRef<absl::StatusOr<std::vector<at::Tensor>>(Item&, size_t)> compute,
-                  const std::vector<at::Tensor>& sums);
+  // Adds the tensors of each microbatch to `sums`, in order; undefined ones are left out.
+  // `is_next`: see Microbatches.
+  void AddInOrder(
+      absl::FunctionRef<absl::StatusOr<std::vector<at::Tensor>>(Item&, size_t, bool is_next)>
+          compute,
+      const std::vector<at::Tensor>& sums);
   absl::Status Forward(BlockExchange& exchange, bool keep);
   absl::StatusOr<Head> TakeHead(BlockExchange& exchange) const;
   absl::Status LayerBackward(BlockExchange& exchange, size_t layer, const at::Tensor& gradients);

@@ -180,9 +180,10 @@ MemoryPlan PlanLearner(PolicyLearnerOptions options, const BatchShape& batch, in
                   ActivationBytes(options, batch, divides_weights,
                                   /*gradients=*/divides_weights ? block : elements),
                   Place::kDevice, /*is_upper_bound=*/true});
-  // Also the gradients of embedding and head before they are added.
+  // Also the gradient of the embedding before it is added, and that of a tied head.
   const int64_t head = kFloat * model.vocab_size * model.hidden_size;
-  plan.push_back({"logits", threads * HeadChunkBytes(/*on_cpu=*/!on_gpu) + 2 * head});
+  plan.push_back({"logits", threads * HeadChunkBytes(/*on_cpu=*/!on_gpu) +
+                                (model.tie_word_embeddings ? 2 : 1) * head});
   plan.push_back({kPublishedVersions, 2 * published, Place::kHost});
   if (sharding == Sharding::kFull) plan.push_back({kGatheredWeights, published, Place::kHost});
   if (sharding != Sharding::kNone) {

@@ -52,14 +52,13 @@ absl::Status Microbatches::ForEach(const std::vector<int64_t>& tokens,
 }
 
 absl::Status Microbatches::ForEachInOrder(
-    const std::vector<int64_t>& tokens,
-    absl::FunctionRef<absl::StatusOr<std::vector<at::Tensor>>(size_t microbatch)> task,
+    const std::vector<int64_t>& tokens, Task task,
     absl::FunctionRef<void(const std::vector<at::Tensor>&)> take) {
   for (size_t first = 0, end = 0; first < tokens.size(); first = end) {
     end = EndOfWave(tokens, first, threads(), max_tokens_);
     std::vector<std::vector<at::Tensor>> results(end - first);
     FRESHET_RETURN_IF_ERROR(ForWave(tokens, first, end, [&](size_t microbatch) -> absl::Status {
-      FRESHET_ASSIGN_OR_RETURN(results[microbatch - first], task(microbatch));
+      FRESHET_ASSIGN_OR_RETURN(results[microbatch - first], task(microbatch, microbatch == first));
       return absl::OkStatus();
     }));
     for (std::vector<at::Tensor>& result : results) take(std::exchange(result, {}));
@@ -69,7 +68,7 @@ absl::Status Microbatches::ForEachInOrder(
 
 absl::Status Microbatches::AddGradients(
     const std::vector<int64_t>& tokens,
-    absl::FunctionRef<absl::StatusOr<at::Tensor>(size_t microbatch)> loss) {
+    absl::FunctionRef<absl::StatusOr<at::Tensor>(size_t microbatch, bool is_next)> loss) {
   // While they live, LibTorch only reads the leaves' references to them. A microbatch that does not
   // use a leaf would read its reference while another one replaces it.
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
@@ -82,7 +81,7 @@ absl::Status Microbatches::AddGradients(
     // The first one adds in place.
     std::vector<std::vector<at::Tensor>> others(end - first);
     FRESHET_RETURN_IF_ERROR(ForWave(tokens, first, end, [&](size_t microbatch) -> absl::Status {
-      FRESHET_ASSIGN_OR_RETURN(const at::Tensor value, loss(microbatch));
+      FRESHET_ASSIGN_OR_RETURN(const at::Tensor value, loss(microbatch, microbatch == first));
       if (microbatch == first) {
         value.backward();
         return absl::OkStatus();

@@ -41,17 +41,20 @@ class Microbatches {
                        absl::FunctionRef<absl::Status(size_t microbatch)> task);
 
   // The same for a `task` that computes tensors. `take` gets them in the order of the microbatches,
-  // on the caller's thread.
-  absl::Status ForEachInOrder(
-      const std::vector<int64_t>& tokens,
-      absl::FunctionRef<absl::StatusOr<std::vector<at::Tensor>>(size_t microbatch)> task,
-      absl::FunctionRef<void(const std::vector<at::Tensor>&)> take);
+  // on the caller's thread. `is_next`: those of all microbatches before have been taken, and this
+  // one's are next, so that the task may also add to a sum itself.
+  using Task =
+      absl::FunctionRef<absl::StatusOr<std::vector<at::Tensor>>(size_t microbatch, bool is_next)>;
+  absl::Status ForEachInOrder(const std::vector<int64_t>& tokens, Task task,
+                              absl::FunctionRef<void(const std::vector<at::Tensor>&)> take);
 
   // Adds the gradients of the losses that `loss` computes, as ForEach calls it, to those of the
-  // leaves. The sum has the order of the microbatches, whatever the number of threads. On failure
-  // the gradients are unspecified.
-  absl::Status AddGradients(const std::vector<int64_t>& tokens,
-                            absl::FunctionRef<absl::StatusOr<at::Tensor>(size_t microbatch)> loss);
+  // leaves. The sum has the order of the microbatches, whatever the number of threads. `is_next`:
+  // as above; the backward pass may also add to a leaf's gradient itself. On failure the gradients
+  // are unspecified.
+  absl::Status AddGradients(
+      const std::vector<int64_t>& tokens,
+      absl::FunctionRef<absl::StatusOr<at::Tensor>(size_t microbatch, bool is_next)> loss);
 
  private:
   absl::Status ForWave(const std::vector<int64_t>& tokens, size_t first, size_t end,

@@ -78,7 +78,7 @@ TEST_P(MicrobatchesTest, GradientsAddUpInTheOrderOfTheMicrobatches) {
   const std::vector<float> factors = {1.0F, 1e8F, -1e8F, 1.0F, 3.0F};
   ASSERT_TRUE(microbatches_
                   .AddGradients({40, 40, 40, 40, 40},
-                                [&](size_t i) -> absl::StatusOr<at::Tensor> {
+                                [&](size_t i, bool) -> absl::StatusOr<at::Tensor> {
                                   return (weight_ * factors[i]).sum();
                                 })
                   .ok());
@@ -95,7 +95,7 @@ TEST_P(MicrobatchesTest, TheFirstErrorIsReturned) {
   EXPECT_EQ(status, InvalidArgument("microbatch 2"));
   const absl::Status thrown = microbatches_.AddGradients(
       {1, 1, 1},
-      [](size_t) -> absl::StatusOr<at::Tensor> { throw std::runtime_error("no memory"); });
+      [](size_t, bool) -> absl::StatusOr<at::Tensor> { throw std::runtime_error("no memory"); });
   EXPECT_EQ(thrown.code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(thrown.message()), HasSubstr("no memory"));
 }
