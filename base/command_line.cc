@@ -119,6 +119,7 @@ CommandLine::CommandLine(const std::string& description, const std::string& prog
     : Command(nullptr, nullptr), owned_(std::make_unique<State>(description, program)) {
   app_ = &owned_->app;
   state_ = owned_.get();
+  ExitWhenOutOfMemory();
 }
 CommandLine::~CommandLine() = default;
 

@@ -1,6 +1,9 @@
 #include "base/exit_code.h"
 
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -11,6 +14,19 @@ namespace freshet {
 namespace {
 
 constexpr size_t kMostLines = 5;
+
+std::terminate_handler former_handler = nullptr;
+
+void OnTerminate() {
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    std::fputs("freshet: out of memory\n", stderr);
+    std::_Exit(kExitContent);
+  } catch (...) {  // the former handler reports it
+  }
+  former_handler();
+}
 
 }  // namespace
 
@@ -37,6 +53,11 @@ void PrintError(const absl::Status& status) {
 ExitCode FailContent(const absl::Status& status) {
   PrintError(status);
   return ContentExitCode(status);
+}
+
+void ExitWhenOutOfMemory() {
+  const std::terminate_handler former = std::set_terminate(OnTerminate);
+  if (former != OnTerminate) former_handler = former;
 }
 
 }  // namespace freshet

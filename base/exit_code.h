@@ -27,6 +27,10 @@ void PrintError(const absl::Status& status);
 // Does both.
 ExitCode FailContent(const absl::Status& status);
 
+// From now on, a std::bad_alloc that nothing catches, on any thread, ends the process with an error
+// on stderr and kExitContent, without a core dump.
+void ExitWhenOutOfMemory();
+
 }  // namespace freshet
 
 #endif  // FRESHET_BASE_EXIT_CODE_H_
