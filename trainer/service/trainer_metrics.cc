@@ -59,10 +59,11 @@ void TrainerMetrics::OnStep(const std::string& name, const StepMetrics& step,
       job.utilisation.emplace(
           metrics::GaugeFamily(registry_, "freshet_mfu_ratio",
                                "Model FLOPs utilization of the last step: operations that the "
-                               "model needed, over the processor's peak during training."),
+                               "model needed, over the peak of all ranks during training."),
           metrics::Labels{{"job", name}});
     }
-    (*job.utilisation)->Set(step.model_flops / step.train_seconds / peak_flops_);
+    const double peak = peak_flops_ * static_cast<double>(report.result.ranks);
+    (*job.utilisation)->Set(step.model_flops / step.train_seconds / peak);
   }
 }
 

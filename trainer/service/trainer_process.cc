@@ -122,7 +122,7 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners,
   runtime::AddDataRootFlag(app, data_roots);
   app.Add("--state-dir", state_dir, "folder of the jobs' checkpoints").ShowDefault();
   app.Add("--peak-flops", peak_flops,
-          "peak operations per second of the processor, for freshet_mfu_ratio; 0: unknown")
+          "peak operations per second of a rank, for freshet_mfu_ratio; 0: unknown")
       .NotNegative()
       .ShowDefault();
   CheckpointHookOptions hook;

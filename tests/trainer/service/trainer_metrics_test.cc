@@ -49,6 +49,7 @@ TEST_F(TrainerMetricsTest, TheUtilisationNeedsAPeak) {
   const std::vector<TrainGroup> groups;
   FinishedStep report;
   report.groups = &groups;
+  report.result.ranks = 2;
   {
     TrainerMetrics metrics(registry_);
     Begin(metrics);
@@ -56,7 +57,7 @@ TEST_F(TrainerMetricsTest, TheUtilisationNeedsAPeak) {
     EXPECT_EQ(Value("freshet_model_flops_total"), 3e9);
     EXPECT_FALSE(Value("freshet_mfu_ratio").has_value());
   }
-  TrainerMetrics metrics(registry_, /*peak_flops=*/6e9);
+  TrainerMetrics metrics(registry_, /*peak_flops=*/3e9);
   Begin(metrics);
   EXPECT_FALSE(Value("freshet_mfu_ratio").has_value());  // before the first step
   metrics.OnStep("j", step, report);
