@@ -5,28 +5,19 @@
 
 namespace freshet {
 
-int64_t InProcessTransport::Prepare(const WeightManifest& manifest, WeightBytes bytes) {
+int64_t InProcessTransport::Publish(const CommittedWeights& version) {
   int64_t holders = 0;
   for (const auto& subscriber : subscribers_) {
-    const absl::Status status = subscriber->Prepare(manifest, bytes);
+    absl::Status status = subscriber->Prepare(version.snapshot.manifest, version.snapshot.bytes);
     if (status.ok()) {
       ++holders;
-    } else {
-      FRESHET_LOG(Warning) << "event=weights_refused version=" << manifest.policy.version
-                           << " reason=" << LogQuoted(Message(status));
+      status = subscriber->Activate(version.receipt);
     }
+    if (status.ok()) continue;
+    FRESHET_LOG(Warning) << "event=weights_refused version=" << version.receipt.policy.version
+                         << " reason=" << LogQuoted(Message(status));
   }
   return holders;
-}
-
-void InProcessTransport::Activate(const CommitReceipt& receipt) {
-  for (const auto& subscriber : subscribers_) {
-    const absl::Status status = subscriber->Activate(receipt);
-    if (!status.ok()) {
-      FRESHET_LOG(Warning) << "event=activation_refused version=" << receipt.policy.version
-                           << " reason=" << LogQuoted(Message(status));
-    }
-  }
 }
 
 }  // namespace freshet

@@ -15,8 +15,7 @@ class InProcessTransport final : public WeightTransport {
   explicit InProcessTransport(std::vector<std::shared_ptr<WeightSubscriber>> subscribers)
       : subscribers_(std::move(subscribers)) {}
 
-  int64_t Prepare(const WeightManifest& manifest, WeightBytes bytes) override;
-  void Activate(const CommitReceipt& receipt) override;
+  int64_t Publish(const CommittedWeights& version) override;
 
  private:
   const std::vector<std::shared_ptr<WeightSubscriber>> subscribers_;

@@ -57,14 +57,12 @@ absl::Status WeightPublisher::Publish(const CommitReceipt& receipt,
     return FailedPrecondition("the staged weights are not those of the receipt for version ",
                               receipt.policy.version);
   }
-  publishing_ = std::jthread([this, snapshot = staged_, receipt, published = std::move(published)] {
-    holders_ = 0;
-    for (const auto& transport : transports_) {
-      holders_ += transport->Prepare(snapshot.manifest, snapshot.bytes);
-    }
-    for (const auto& transport : transports_) transport->Activate(receipt);
-    published();
-  });
+  publishing_ = std::jthread(
+      [this, version = CommittedWeights{staged_, receipt}, published = std::move(published)] {
+        holders_ = 0;
+        for (const auto& transport : transports_) holders_ += transport->Publish(version);
+        published();
+      });
   return absl::OkStatus();
 }
 

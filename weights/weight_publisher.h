@@ -39,7 +39,7 @@ class WeightPublisher {
   // staged.
   absl::Status Stage(PolicyVersion policy, int64_t epoch, std::string_view arena);
 
-  // Starts to send the staged version to every transport: prepare, then activate with the receipt.
+  // Starts to publish the staged version with its receipt to every transport, one after the other.
   // `published` is called afterwards on the publishing thread. FAILED_PRECONDITION, with nothing
   // started: the receipt is for another version.
   absl::Status Publish(

@@ -11,8 +11,8 @@
 namespace freshet {
 
 // Phases of a publication. The trainer times wait (for the publication before it) and stage, during
-// which it does not train, then transfer (until the last member answers) and activate; each engine
-// times verify.
+// which it does not train, then transfer (until the last member answers) and activate (the longest
+// call); each engine times verify.
 enum class WeightPhase { kWait, kStage, kTransfer, kVerify, kActivate };
 inline constexpr int kNumWeightPhases = 5;
 
@@ -36,7 +36,8 @@ class WeightSyncObserver {
   virtual void OnFailure(const char* cause) = 0;
   // A publication of `job` brought its version to members by one route: "shm",
   // "cuda_ipc", "grpc_relay", "nccl" or "gloo". `took` has one entry per member, at least one, in
-  // any order. In a chain, members after a slow one are as slow.
+  // any order: the time until it had activated the version. In a chain, members after a slow one
+  // are as slow.
   virtual void OnMembers(const std::string& job, const char* route,
                          const std::vector<absl::Duration>& took) = 0;
 };

@@ -61,8 +61,7 @@ class WeightTransportContract : public testing::TestWithParam<WeightTransportBac
   // Sends `version` to all engines and expects each to take it at activation number `count`.
   void Deliver(const VersionForTest& version, int count) {
     const auto n = static_cast<int64_t>(engines_.size());
-    ASSERT_EQ(transport().Prepare(version.manifest, version.bytes), n);
-    transport().Activate(version.receipt);
+    ASSERT_EQ(transport().Publish(version.Committed()), n);
     for (int i = 0; i < n; ++i) ExpectTakes(i, count, version);
   }
   void ExpectTakes(int i, int count, const VersionForTest& version) {
@@ -110,35 +109,12 @@ TEST_P(WeightTransportContract, CarriesEverySizeInEveryBucketing) {
   }
 }
 
-TEST_P(WeightTransportContract, NothingIsActiveBeforeTheReceipt) {
-  Connect(2);
-  const VersionForTest version = MakeVersion({0, 1}, 1, 1000, 64);
-  ASSERT_EQ(transport().Prepare(version.manifest, version.bytes), 2);
-  EXPECT_FALSE(engine(0).Take().has_value());
-  EXPECT_FALSE(engine(1).Take().has_value());
-  transport().Activate(version.receipt);
-  ExpectTakes(0, 1, version);
-  ExpectTakes(1, 1, version);
-}
-
 TEST_P(WeightTransportContract, BytesThatDifferFromTheManifestReachNoEngine) {
   Connect(2);
   const VersionForTest good = MakeVersion({0, 1}, 1, 1000, 64);
-  EXPECT_EQ(transport().Prepare(good.manifest, Torn(good.bytes, 999)), 0);
-  transport().Activate(good.receipt);
+  EXPECT_EQ(transport().Publish({{good.manifest, Torn(good.bytes, 999)}, good.receipt}), 0);
   // The next version is the engines' first activation.
   Deliver(MakeVersion({0, 2}, 1, 1000, 64), 1);
-}
-
-TEST_P(WeightTransportContract, AReceiptOfOtherBytesActivatesNothing) {
-  Connect(1);
-  const VersionForTest version = MakeVersion({0, 1}, 1, 1000, 64);
-  ASSERT_EQ(transport().Prepare(version.manifest, version.bytes), 1);
-  CommitReceipt other = version.receipt;
-  other.content_hash = "0123456789abcdef";
-  transport().Activate(other);
-  transport().Activate(version.receipt);
-  ExpectTakes(0, 1, version);
 }
 
 TEST_P(WeightTransportContract, OneRefusingEngineDoesNotHoldUpTheOthers) {
@@ -149,8 +125,7 @@ TEST_P(WeightTransportContract, OneRefusingEngineDoesNotHoldUpTheOthers) {
   ASSERT_TRUE(engine(1).Activate(newer.receipt).ok());
   ASSERT_TRUE(engine(1).Take().has_value());
   const VersionForTest version = MakeVersion({0, 1}, 2, 1000, 64);
-  EXPECT_EQ(transport().Prepare(version.manifest, version.bytes), 2);
-  transport().Activate(version.receipt);
+  EXPECT_EQ(transport().Publish(version.Committed()), 2);
   ExpectTakes(0, 1, version);
   ExpectTakes(2, 1, version);
   EXPECT_FALSE(engine(1).Take().has_value());
@@ -160,8 +135,7 @@ TEST_P(WeightTransportContract, AFencedTrainerPublishesToNobody) {
   Connect(2);
   Deliver(MakeVersion({0, 5}, 3, 1000, 64), 1);
   const VersionForTest zombie = MakeVersion({0, 6}, 2, 1000, 64);
-  EXPECT_EQ(transport().Prepare(zombie.manifest, zombie.bytes), 0);
-  transport().Activate(zombie.receipt);
+  EXPECT_EQ(transport().Publish(zombie.Committed()), 0);
   Deliver(MakeVersion({0, 6}, 3, 2000, 64), 2);
 }
 
@@ -169,8 +143,7 @@ TEST_P(WeightTransportContract, AnEngineThatDoesNotTakeGetsTheNewestLater) {
   Connect(1);
   for (int v = 1; v <= 3; ++v) {
     const VersionForTest version = MakeVersion({0, v}, 1, 1000, 64);
-    ASSERT_EQ(transport().Prepare(version.manifest, version.bytes), 1);
-    transport().Activate(version.receipt);
+    ASSERT_EQ(transport().Publish(version.Committed()), 1);
   }
   ExpectTakes(0, 3, MakeVersion({0, 3}, 1, 1000, 64));
 }
@@ -178,8 +151,7 @@ TEST_P(WeightTransportContract, AnEngineThatDoesNotTakeGetsTheNewestLater) {
 TEST_P(WeightTransportContract, ATakenVersionSurvivesLaterOnes) {
   Connect(1);
   const VersionForTest first = MakeVersion({0, 1}, 1, 5000, 64);
-  ASSERT_EQ(transport().Prepare(first.manifest, first.bytes), 1);
-  transport().Activate(first.receipt);
+  ASSERT_EQ(transport().Publish(first.Committed()), 1);
   const std::optional<WeightSnapshot> held = TakeAfter(0, 1);
   ASSERT_TRUE(held.has_value());
   Deliver(MakeVersion({0, 2}, 1, 5000, 64), 2);
@@ -190,8 +162,7 @@ TEST_P(WeightTransportContract, ATakenVersionSurvivesLaterOnes) {
 TEST_P(WeightTransportContract, WithoutEnginesNothingHappens) {
   Connect(0);
   const VersionForTest version = MakeVersion({0, 1}, 1, 1000, 64);
-  EXPECT_EQ(transport().Prepare(version.manifest, version.bytes), 0);
-  transport().Activate(version.receipt);
+  EXPECT_EQ(transport().Publish(version.Committed()), 0);
 }
 
 }  // namespace freshet

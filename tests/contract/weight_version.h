@@ -33,6 +33,8 @@ struct VersionForTest {
   WeightManifest manifest;
   WeightBytes bytes;
   CommitReceipt receipt;
+
+  CommittedWeights Committed() const { return {{manifest, bytes}, receipt}; }
 };
 inline VersionForTest MakeVersion(PolicyVersion policy, int64_t epoch, int64_t size,
                                   int64_t bucket_bytes) {

@@ -19,8 +19,7 @@ TEST(InProcessTransport, EnginesShareThePublishersBytes) {
   const auto b = std::make_shared<WeightSubscriber>();
   InProcessTransport transport({a, b});
   const VersionForTest version = MakeVersion({0, 1}, 1, 1000, 64);
-  ASSERT_EQ(transport.Prepare(version.manifest, version.bytes), 2);
-  transport.Activate(version.receipt);
+  ASSERT_EQ(transport.Publish(version.Committed()), 2);
   EXPECT_EQ(a->Take()->bytes.get(), version.bytes.get());
   EXPECT_EQ(b->Take()->bytes.get(), version.bytes.get());
 }

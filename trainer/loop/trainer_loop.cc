@@ -241,13 +241,17 @@ absl::Status TrainerLoop::Checkpoint() {
   contents->files = options_.checkpoint_files;
   contents->weights_dtype = options_.checkpoint_dtype;
   checkpointed_ = policy_.version;
-  checkpoint_thread_ = std::jthread([this, contents] {
+  checkpoint_ended_ = std::make_shared<Notification>();
+  checkpoint_thread_ = std::jthread([this, contents, ended = checkpoint_ended_] {
     const LogScope scope(options_.job);
     if (contents->learner->copy) contents->learner->copy();
     const absl::Status status = WriteCheckpointAndMark(std::move(*contents));
     observer_.OnCheckpoint(status);
-    MutexLock lock(mu_);
-    checkpoint_status_ = status;
+    {
+      MutexLock lock(mu_);
+      checkpoint_status_ = status;
+    }
+    ended->Notify();
   });
   checkpoint_seconds_ += absl::ToDoubleSeconds(clock_.Now() - start);
   return absl::OkStatus();
@@ -294,6 +298,12 @@ void TrainerLoop::RecordScores() {
 }
 
 absl::Status TrainerLoop::JoinCheckpoint() {
+  const absl::Time start = clock_.Now();
+  while (checkpoint_ended_ != nullptr && !checkpoint_ended_->WaitFor(options_.stall_warning)) {
+    observer_.OnStalled(
+        StrCat("the checkpoint of version ", checkpointed_, " is still being written"),
+        clock_.Now() - start);
+  }
   if (checkpoint_thread_.joinable()) checkpoint_thread_.join();
   MutexLock lock(mu_);
   return std::exchange(checkpoint_status_, absl::OkStatus());

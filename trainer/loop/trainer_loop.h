@@ -139,6 +139,7 @@ class TrainerLoop {
   void Committed(const CommitReceipt& receipt);
   void TraceTrained(int64_t step, const std::vector<TrainGroup>& groups) const;
   absl::Status Checkpoint();
+  // Waits for the end of the checkpoint being written, and reports a long wait.
   absl::Status JoinCheckpoint();
   absl::Status WriteCheckpointAndMark(CheckpointContents contents);
   // `policy` is durable: takes the scores, hands it to the hook and deletes what is not kept.
@@ -165,7 +166,8 @@ class TrainerLoop {
 
   Mutex mu_;
   absl::Status checkpoint_status_ ABSL_GUARDED_BY(mu_);
-  std::vector<CheckpointScore> scores_;  // that no checkpoint has yet
+  std::vector<CheckpointScore> scores_;             // that no checkpoint has yet
+  std::shared_ptr<Notification> checkpoint_ended_;  // of the last one; null before the first
   std::jthread checkpoint_thread_;
 };
 

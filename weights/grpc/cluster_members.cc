@@ -12,6 +12,8 @@ namespace {
 
 // Poll interval of the idle catch-up thread, which every change also wakes.
 constexpr absl::Duration kIdleLook = absl::Seconds(60);
+// So many steps at most pass before a publication waits again for a member that does not answer.
+constexpr int kMostCancelled = 64;
 
 // Whether the member may recover soon: it was not reachable or too slow.
 bool Unreachable(const absl::Status& status) {
@@ -59,7 +61,7 @@ std::optional<Delivery> ClusterMembers::BeginCatchUp(absl::Time& next) {
   MutexLock lock(mu_);
   if (publishing_ || !committed_.has_value()) return std::nullopt;
   const PolicyVersion policy = committed_->snapshot.manifest.policy;
-  Delivery delivery{committed_->snapshot.manifest, committed_->snapshot.bytes, {}, true};
+  Delivery delivery{*committed_, {}, true};
   for (const auto& [worker, member] : members_) {
     if (member.holds == policy) continue;
     if (member.next_try <= now) {
@@ -131,7 +133,7 @@ void ClusterMembers::SetWholeOnly(const std::string& worker) {
 
 void ClusterMembers::Note(const Delivery& delivery, const DeliveryOutcomes& outcomes,
                           bool activated) {
-  const PolicyVersion policy = delivery.manifest.policy;
+  const PolicyVersion policy = delivery.manifest().policy;
   MutexLock lock(mu_);
   for (const WeightMember& served : delivery.members) {
     const absl::Status& status = outcomes.at(served.worker).status;
@@ -141,14 +143,26 @@ void ClusterMembers::Note(const Delivery& delivery, const DeliveryOutcomes& outc
     Member& member = found->second;
     if (!status.ok()) {
       // A delivery cancelled by a publication is not the member's failure.
-      if (delivery.background && absl::IsCancelled(status)) continue;
-      NoteFailure(member, policy, status, activated);
+      if (delivery.background && absl::IsCancelled(status)) {
+        NoteCancelled(member);
+      } else {
+        NoteFailure(member, policy, status, activated);
+      }
     } else if (activated) {
       member.holds = policy;
       member.lagging = false;
       member.retry = absl::ZeroDuration();
+      member.cancelled = 0;
+      member.most_cancelled = Member().most_cancelled;
     }
   }
+}
+
+void ClusterMembers::NoteCancelled(Member& member) {
+  if (++member.cancelled < member.most_cancelled) return;
+  member.lagging = false;
+  member.cancelled = 0;
+  member.most_cancelled = std::min(2 * member.most_cancelled, kMostCancelled);
 }
 
 void ClusterMembers::NoteFailure(Member& member, const PolicyVersion& policy,

@@ -20,13 +20,16 @@ namespace freshet {
 
 // A version being sent to some members.
 struct Delivery {
-  WeightManifest manifest;
-  WeightBytes bytes;
+  CommittedWeights version;
   std::vector<WeightMember> members;
   bool background = false;
+  std::optional<CommittedWeights> former = std::nullopt;  // that members may have; for differences
+
+  const WeightManifest& manifest() const { return version.snapshot.manifest; }
+  const WeightBytes& bytes() const { return version.snapshot.bytes; }
 };
 
-// Result for one member, and the time since the start of its call or chain.
+// Result for one member, and the time until then, since the start of its calls or chain.
 struct DeliveryOutcome {
   absl::Status status;
   absl::Duration took;
@@ -36,7 +39,8 @@ using DeliveryOutcomes = std::map<std::string, DeliveryOutcome>;  // by worker
 
 // What a trainer knows of its engines: the version that each holds, its address, and whether the
 // next publication or a background delivery serves it, and when. At most one of each runs; a
-// publication cancels a background delivery.
+// publication cancels a background delivery. A member whose deliveries are cancelled again and
+// again, because they take longer than a step, is served by a publication.
 // Thread-safe.
 class ClusterMembers {
  public:
@@ -91,10 +95,15 @@ class ClusterMembers {
     bool relay_only = false;
     bool whole_only = false;
     bool lagging = false;  // was unreachable, served in the background
+    // Background deliveries that publications have cancelled since its last result, and how many
+    // may be before a publication serves it.
+    int cancelled = 0;
+    int most_cancelled = 2;
     absl::Time next_try = absl::InfinitePast();
     absl::Duration retry;
   };
 
+  static void NoteCancelled(Member& member);
   void NoteFailure(Member& member, const PolicyVersion& policy, const absl::Status& status,
                    bool activated) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

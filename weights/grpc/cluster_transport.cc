@@ -8,6 +8,7 @@
 #include "base/thread_pool.h"
 #include "freshet/weights/v1/weight_service.grpc.pb.h"
 #include "weights/grpc/manifest_codec.h"
+#include "weights/grpc/member_activations.h"
 #include "weights/grpc/member_calls.h"
 #include "weights/grpc/relay_sender.h"
 #include "weights/relay_plan.h"
@@ -71,9 +72,9 @@ void ClusterTransport::SetMembers(int64_t revision, std::vector<WeightMember> me
 
 std::optional<CommittedWeights> ClusterTransport::Committed() const { return members_.Committed(); }
 
-int64_t ClusterTransport::Prepare(const WeightManifest& manifest, WeightBytes bytes) {
+int64_t ClusterTransport::Publish(const CommittedWeights& version) {
   const LogScope scope(options_.job);
-  prepared_ = {manifest, std::move(bytes), members_.BeginPublication(), false};
+  Delivery delivery{version, members_.BeginPublication()};
   events_->Notify();
   const absl::Time start = clock_.Now();
   for (absl::Duration left = kCallOff; left > absl::ZeroDuration();
@@ -82,41 +83,57 @@ int64_t ClusterTransport::Prepare(const WeightManifest& manifest, WeightBytes by
     if (!members_.catching_up()) break;
     events_->Await(seen, left);
   }
-  const DeliveryOutcomes outcomes = Deliver(prepared_);
-  if (observer_ != nullptr) observer_->OnPhase(WeightPhase::kTransfer, clock_.Now() - start);
-  Observe(prepared_, outcomes);
-  members_.Note(prepared_, outcomes, false);
-  std::erase_if(prepared_.members, [&outcomes](const WeightMember& member) {
-    return !outcomes.at(member.worker).status.ok();
-  });
-  return static_cast<int64_t>(prepared_.members.size());
-}
-
-void ClusterTransport::Activate(const CommitReceipt& receipt) {
-  const LogScope scope(options_.job);
-  if (prepared_.bytes != nullptr && receipt.policy == prepared_.manifest.policy &&
-      receipt.content_hash == prepared_.manifest.content_hash) {
-    members_.Commit({{prepared_.manifest, prepared_.bytes}, receipt});
-  }
-  const absl::Time start = clock_.Now();
-  const DeliveryOutcomes outcomes = SendActivate(prepared_, receipt);
-  if (observer_ != nullptr) observer_->OnPhase(WeightPhase::kActivate, clock_.Now() - start);
-  members_.Note(prepared_, outcomes, true);
+  if (options_.delta) delivery.former = members_.Committed();
+  members_.Commit(version);
+  const int64_t holders = Serve(delivery);
   members_.EndPublication();
   events_->Notify();
+  return holders;
+}
+
+int64_t ClusterTransport::Serve(Delivery& delivery) {
+  const auto departed = [&](const std::string& worker) {
+    return members_.Departed(delivery, worker);
+  };
+  const absl::Time start = clock_.Now();
+  const auto activations = std::make_shared<MemberActivations>(
+      options_.job, delivery.version.receipt, channels_, options_.activate_timeout, events_);
+  DeliveryOutcomes outcomes = Deliver(delivery, activations);
+  const absl::Duration transfer = clock_.Now() - start;
+  members_.Note(delivery, outcomes, /*activated=*/false);
+  std::erase_if(delivery.members, [&outcomes](const WeightMember& member) {
+    return !outcomes.at(member.worker).status.ok();
+  });
+  const auto holders = static_cast<int64_t>(delivery.members.size());
+  for (const WeightMember& member : delivery.members) activations->Start(member);
+  absl::Duration longest;
+  for (const auto& [worker, answer] : activations->Await(departed)) {
+    outcomes[worker].status = answer.status;
+    outcomes[worker].took += answer.took;
+    longest = std::max(longest, answer.took);
+  }
+  members_.Note(delivery, outcomes, /*activated=*/true);
+  if (delivery.background) return holders;
+  if (observer_ != nullptr) {
+    observer_->OnPhase(WeightPhase::kTransfer, transfer);
+    observer_->OnPhase(WeightPhase::kActivate, longest);
+  }
+  Observe(delivery, outcomes);
+  return holders;
 }
 
 absl::Duration ClusterTransport::Timeout(const Delivery& delivery) const {
   return options_.timeout.value_or(
-      std::min(TransferTime(delivery.manifest.total_bytes), kMaxTransferTime));
+      std::min(TransferTime(delivery.manifest().total_bytes), kMaxTransferTime));
 }
 
-DeliveryOutcomes ClusterTransport::Deliver(const Delivery& delivery) {
+DeliveryOutcomes ClusterTransport::Deliver(const Delivery& delivery,
+                                           const std::shared_ptr<MemberActivations>& activations) {
   const absl::Time deadline = clock_.Now() + Timeout(delivery);
   if (broadcaster_ != nullptr) {
     // Members are served one by one in the background, not by a group.
-    return delivery.background ? SendRelay(delivery, delivery.members, deadline)
-                               : SendBroadcast(delivery, delivery.members, deadline);
+    return delivery.background ? SendRelay(delivery, *activations, delivery.members, deadline)
+                               : SendBroadcast(delivery, *activations, delivery.members, deadline);
   }
   std::vector<WeightMember> shared;
   std::vector<WeightMember> relayed;
@@ -126,8 +143,8 @@ DeliveryOutcomes ClusterTransport::Deliver(const Delivery& delivery) {
     (relay ? relayed : shared).push_back(member);
   }
   DeliveryOutcomes outcomes;
-  absl::StatusOr<WeightBytes> file = delivery.bytes;
-  if (!shared.empty()) file = InMemoryFile(delivery.bytes);
+  absl::StatusOr<WeightBytes> file = delivery.bytes();
+  if (!shared.empty()) file = InMemoryFile(delivery.bytes());
   if (!file.ok()) {
     FRESHET_LOG(Warning) << "event=no_shared_memory reason=" << LogQuoted(Message(file.status()));
     if (options_.route == ClusterRoute::kShm) {
@@ -140,10 +157,11 @@ DeliveryOutcomes ClusterTransport::Deliver(const Delivery& delivery) {
   {
     std::jthread chain;
     if (!relayed.empty()) {
-      chain = std::jthread([&] { outcomes = SendRelay(delivery, relayed, deadline); });
+      chain =
+          std::jthread([&] { outcomes = SendRelay(delivery, *activations, relayed, deadline); });
     }
     DeliveryOutcomes mapped;
-    if (!shared.empty()) mapped = SendShared(delivery, **file, shared, deadline);
+    if (!shared.empty()) mapped = SendShared(delivery, activations, **file, shared, deadline);
     if (chain.joinable()) chain.join();
     outcomes.merge(mapped);
   }
@@ -159,26 +177,28 @@ DeliveryOutcomes ClusterTransport::Deliver(const Delivery& delivery) {
   }
   if (others.empty()) return outcomes;
   members_.SetRelayOnly(others);
-  for (auto& [worker, outcome] : SendRelay(delivery, others, deadline)) {
+  for (auto& [worker, outcome] : SendRelay(delivery, *activations, others, deadline)) {
     outcomes[worker] = std::move(outcome);
   }
   return outcomes;
 }
 
-DeliveryOutcomes ClusterTransport::SendShared(const Delivery& delivery, const WeightArena& file,
+DeliveryOutcomes ClusterTransport::SendShared(const Delivery& delivery,
+                                              const std::shared_ptr<MemberActivations>& activations,
+                                              const WeightArena& file,
                                               const std::vector<WeightMember>& members,
                                               absl::Time deadline) {
   const absl::Time start = clock_.Now();
   auto request = std::make_shared<weights::v1::PrepareSharedRequest>();
   request->set_job(options_.job);
-  ManifestToProto(delivery.manifest, *request->mutable_manifest());
+  ManifestToProto(delivery.manifest(), *request->mutable_manifest());
   request->set_path(MemoryFilePath(file));
   request->set_host(options_.host);
   const absl::Duration most =
       options_.silence_timeout + absl::Seconds(1) * (file.size() / kSlowestVerify);
   if (options_.device_copies != nullptr) {
     const std::optional<DeviceOffer> offer = options_.device_copies->OfferOrLog(
-        file, delivery.manifest.content_hash, start + std::min(most, (deadline - start) / 2));
+        file, delivery.manifest().content_hash, start + std::min(most, (deadline - start) / 2));
     if (offer.has_value()) OfferToProto(*offer, *request->mutable_device_copy());
   }
   const absl::Duration before = clock_.Now() - start;
@@ -194,7 +214,9 @@ DeliveryOutcomes ClusterTransport::SendShared(const Delivery& delivery, const We
         auto reply = std::make_shared<weights::v1::PrepareReply>();
         replies[i] = reply;
         stub.async()->PrepareShared(context, request.get(), reply.get(),
-                                    [request, reply, done = std::move(done)](grpc::Status status) {
+                                    [request, reply, activations, member = members[i],
+                                     done = std::move(done)](grpc::Status status) {
+                                      if (status.ok()) activations->Start(member);
                                       done(std::move(status));
                                     });
       });
@@ -210,6 +232,7 @@ DeliveryOutcomes ClusterTransport::SendShared(const Delivery& delivery, const We
 }
 
 DeliveryOutcomes ClusterTransport::SendBroadcast(const Delivery& delivery,
+                                                 MemberActivations& activations,
                                                  const std::vector<WeightMember>& members,
                                                  absl::Time deadline) {
   const absl::Time start = clock_.Now();
@@ -228,10 +251,11 @@ DeliveryOutcomes ClusterTransport::SendBroadcast(const Delivery& delivery,
   DeliveryOutcomes outcomes;  // of `elsewhere`
   std::jthread chains;
   if (!elsewhere.empty()) {
-    chains = std::jthread([&] { outcomes = SendRelay(delivery, elsewhere, deadline); });
+    chains =
+        std::jthread([&] { outcomes = SendRelay(delivery, activations, elsewhere, deadline); });
   }
   const auto answers = broadcaster_->Send(
-      delivery.manifest, delivery.bytes, group, deadline,
+      delivery.manifest(), delivery.bytes(), group, deadline,
       [&](const std::string& worker) { return members_.Departed(delivery, worker); });
   if (chains.joinable()) chains.join();
   std::vector<WeightMember> relayed;  // that the broadcast has left out
@@ -254,7 +278,7 @@ DeliveryOutcomes ClusterTransport::SendBroadcast(const Delivery& delivery,
   relayed.insert(relayed.end(), unable.begin(), unable.end());
   if (relayed.empty()) return outcomes;
   const absl::Duration before = clock_.Now() - start;
-  for (auto& [worker, outcome] : SendRelay(delivery, relayed, deadline)) {
+  for (auto& [worker, outcome] : SendRelay(delivery, activations, relayed, deadline)) {
     outcome.took += before;
     outcomes[worker] = std::move(outcome);
   }
@@ -262,6 +286,7 @@ DeliveryOutcomes ClusterTransport::SendBroadcast(const Delivery& delivery,
 }
 
 DeliveryOutcomes ClusterTransport::SendRelay(const Delivery& delivery,
+                                             MemberActivations& activations,
                                              const std::vector<WeightMember>& members,
                                              absl::Time deadline) {
   const LogScope scope(options_.job);
@@ -275,7 +300,7 @@ DeliveryOutcomes ClusterTransport::SendRelay(const Delivery& delivery,
   ThreadPool threads(std::clamp(chains, 1, kMaxParallelChains));
   threads.For(chains, [&](int64_t i, int) {
     const auto chain = static_cast<size_t>(i);
-    outcomes[chain] = SendChain(delivery, plan.chains[chain], deadline);
+    outcomes[chain] = SendChain(delivery, activations, plan.chains[chain], deadline);
   });
   DeliveryOutcomes all;
   for (DeliveryOutcomes& some : outcomes) all.merge(some);
@@ -283,6 +308,7 @@ DeliveryOutcomes ClusterTransport::SendRelay(const Delivery& delivery,
 }
 
 DeliveryOutcomes ClusterTransport::SendChain(const Delivery& delivery,
+                                             MemberActivations& activations,
                                              const std::vector<WeightMember>& chain,
                                              absl::Time deadline) {
   const LogScope scope(options_.job);
@@ -290,9 +316,10 @@ DeliveryOutcomes ClusterTransport::SendChain(const Delivery& delivery,
   DeliveryOutcomes outcomes;
   RelayHooks hooks;
   hooks.available = [&delivery]() -> absl::StatusOr<int64_t> {
-    return delivery.manifest.total_bytes;
+    return delivery.manifest().total_bytes;
   };
   hooks.on_result = [&](const std::string& worker, const absl::Status& status) {
+    if (status.ok()) activations.Start(*std::ranges::find(chain, worker, &WeightMember::worker));
     outcomes[worker] = {status, clock_.Now() - start, RouteName(ClusterRoute::kRelay)};
   };
   hooks.departed = [&](const std::string& worker) { return members_.Departed(delivery, worker); };
@@ -303,10 +330,10 @@ DeliveryOutcomes ClusterTransport::SendChain(const Delivery& delivery,
   hooks.on_corrupt_delta = [&](const std::string& worker, const absl::Status& status) {
     members_.SetWholeOnly(worker);
     FRESHET_LOG(Warning) << "event=corrupt_delta member=" << worker
-                         << " version=" << delivery.manifest.policy.version
+                         << " version=" << delivery.manifest().policy.version
                          << " reason=" << LogQuoted(Message(status));
   };
-  RelaySender({options_.job, delivery.manifest, delivery.bytes, chain, deadline,
+  RelaySender({options_.job, delivery.manifest(), delivery.bytes(), chain, deadline,
                options_.silence_timeout, BaseFor(delivery, chain.front())},
               std::move(hooks), channels_, clock_, events_)
       .Run();
@@ -324,37 +351,13 @@ std::optional<WeightSnapshot> ClusterTransport::BaseFor(const Delivery& delivery
   if (!options_.delta || first.site == options_.site || members_.WholeOnly(first.worker)) {
     return std::nullopt;
   }
-  std::optional<CommittedWeights> committed = members_.Committed();
-  if (!committed.has_value()) return std::nullopt;
-  const WeightManifest& manifest = committed->snapshot.manifest;
-  if (manifest.total_bytes != delivery.manifest.total_bytes ||
-      manifest.content_hash == delivery.manifest.content_hash) {
+  if (!delivery.former.has_value()) return std::nullopt;
+  const WeightSnapshot& former = delivery.former->snapshot;
+  if (former.manifest.total_bytes != delivery.manifest().total_bytes ||
+      former.manifest.content_hash == delivery.manifest().content_hash) {
     return std::nullopt;
   }
-  return std::move(committed->snapshot);
-}
-
-DeliveryOutcomes ClusterTransport::SendActivate(const Delivery& delivery,
-                                                const CommitReceipt& receipt) {
-  auto request = std::make_shared<weights::v1::ActivateRequest>();
-  request->set_job(options_.job);
-  ReceiptToProto(receipt, *request->mutable_receipt());
-  const std::vector<MemberAnswer> answers = CallMembers(
-      delivery.members, channels_, options_.activate_timeout, events_,
-      [&](const std::string& worker) { return members_.Departed(delivery, worker); },
-      [&](size_t, weights::v1::WeightService::Stub& stub, grpc::ClientContext* context,
-          std::function<void(grpc::Status)> done) {
-        auto reply = std::make_shared<weights::v1::ActivateReply>();
-        stub.async()->Activate(context, request.get(), reply.get(),
-                               [request, reply, done = std::move(done)](grpc::Status status) {
-                                 done(std::move(status));
-                               });
-      });
-  DeliveryOutcomes outcomes;
-  for (size_t i = 0; i < answers.size(); ++i) {
-    outcomes[delivery.members[i].worker] = {answers[i].status, answers[i].took};
-  }
-  return outcomes;
+  return former;
 }
 
 void ClusterTransport::Observe(const Delivery& delivery, const DeliveryOutcomes& outcomes) const {
@@ -371,7 +374,7 @@ void ClusterTransport::Observe(const Delivery& delivery, const DeliveryOutcomes&
   if (slowest != nullptr) {
     FRESHET_LOG(Info) << "event=weights_slow member=" << *slowest
                       << " seconds=" << absl::ToDoubleSeconds(longest)
-                      << " version=" << delivery.manifest.policy.version;
+                      << " version=" << delivery.manifest().policy.version;
   }
   if (observer_ == nullptr) return;
   for (const auto& [route, took] : by_route) {
@@ -391,16 +394,7 @@ void ClusterTransport::RunCatchUp(std::stop_token stop) {
       events_->Await(seen, next - clock_.Now());
       continue;
     }
-    const DeliveryOutcomes outcomes = Deliver(*delivery);
-    members_.Note(*delivery, outcomes, false);
-    std::erase_if(delivery->members, [&outcomes](const WeightMember& member) {
-      return !outcomes.at(member.worker).status.ok();
-    });
-    const std::optional<CommittedWeights> committed = Committed();
-    if (!delivery->members.empty() && committed.has_value() &&
-        committed->snapshot.manifest.policy == delivery->manifest.policy) {
-      members_.Note(*delivery, SendActivate(*delivery, committed->receipt), true);
-    }
+    Serve(*delivery);
     members_.EndCatchUp();
     events_->Notify();
   }

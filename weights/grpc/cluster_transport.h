@@ -19,6 +19,7 @@
 #include "weights/grpc/cluster_members.h"
 #include "weights/grpc/cluster_route.h"
 #include "weights/grpc/event_count.h"
+#include "weights/grpc/member_activations.h"
 #include "weights/grpc/weight_broadcaster.h"
 #include "weights/manifest.h"
 #include "weights/weight_member.h"
@@ -50,13 +51,13 @@ struct ClusterTransportOptions {
 };
 
 // Carries versions from the trainer to the engines of a cluster, whose membership may change at any
-// time. Prepare sends to all members in parallel: over shared memory if possible, otherwise along
-// one chain per site, or by one broadcast in the trainer's site. It takes at most the timeout, and
-// does not wait for members that leave meanwhile. Later publications do not wait for a member that
+// time. Publish sends to all members in parallel: over shared memory if possible, otherwise along
+// one chain per site, or by one broadcast in the trainer's site. Each is told that the version is
+// committed as soon as it holds it. Publish takes at most the timeout and a call's, and does not
+// wait for members that leave meanwhile. Later publications do not wait for a member that
 // was unreachable; it is served in the background until it holds the committed version, like a
 // member that joins between publications. A member that refuses a version is offered it again at
-// long intervals. Prepare and Activate are called alternately by one thread. All else is
-// thread-safe.
+// long intervals. Publish is called by one thread. All else is thread-safe.
 class ClusterTransport final : public WeightTransport {
  public:
   // `observer` may be null.
@@ -67,8 +68,7 @@ class ClusterTransport final : public WeightTransport {
   // Replaces the members. Ignored unless `revision` is larger than all before.
   void SetMembers(int64_t revision, std::vector<WeightMember> members);
 
-  int64_t Prepare(const WeightManifest& manifest, WeightBytes bytes) override;
-  void Activate(const CommitReceipt& receipt) override;
+  int64_t Publish(const CommittedWeights& version) override;
 
   // The newest committed version, for the trainer's WeightService.
   std::optional<CommittedWeights> Committed() const;
@@ -76,23 +76,28 @@ class ClusterTransport final : public WeightTransport {
  private:
   std::unique_ptr<WeightBroadcaster> MakeBroadcaster();
   absl::Duration Timeout(const Delivery& delivery) const;
-  // Sends a version to members. The result has an entry for each.
-  DeliveryOutcomes Deliver(const Delivery& delivery);
-  DeliveryOutcomes SendShared(const Delivery& delivery, const WeightArena& file,
-                              const std::vector<WeightMember>& members, absl::Time deadline);
+  // Sends and activates a version, and notes the results. Returns how many members hold it, which
+  // `delivery` then has.
+  int64_t Serve(Delivery& delivery);
+  // Sends a version to members. The result has an entry for each. So have those below, which, where
+  // they know it before their end, tell `activations` of members that hold the version.
+  DeliveryOutcomes Deliver(const Delivery& delivery,
+                           const std::shared_ptr<MemberActivations>& activations);
+  DeliveryOutcomes SendShared(const Delivery& delivery,
+                              const std::shared_ptr<MemberActivations>& activations,
+                              const WeightArena& file, const std::vector<WeightMember>& members,
+                              absl::Time deadline);
   // Sends along the chains of PlanRelay in parallel.
-  DeliveryOutcomes SendRelay(const Delivery& delivery, const std::vector<WeightMember>& members,
-                             absl::Time deadline);
+  DeliveryOutcomes SendRelay(const Delivery& delivery, MemberActivations& activations,
+                             const std::vector<WeightMember>& members, absl::Time deadline);
   // Sends along one chain.
-  DeliveryOutcomes SendChain(const Delivery& delivery, const std::vector<WeightMember>& chain,
-                             absl::Time deadline);
-  // The version from which a chain that begins with `first` may get differences. It is released
-  // before Activate, so that there are never more than two versions.
+  DeliveryOutcomes SendChain(const Delivery& delivery, MemberActivations& activations,
+                             const std::vector<WeightMember>& chain, absl::Time deadline);
+  // The version from which a chain that begins with `first` may get differences.
   std::optional<WeightSnapshot> BaseFor(const Delivery& delivery, const WeightMember& first) const;
   // Broadcasts to `members`, and relays to those that had to be left out of it or are elsewhere.
-  DeliveryOutcomes SendBroadcast(const Delivery& delivery, const std::vector<WeightMember>& members,
-                                 absl::Time deadline);
-  DeliveryOutcomes SendActivate(const Delivery& delivery, const CommitReceipt& receipt);
+  DeliveryOutcomes SendBroadcast(const Delivery& delivery, MemberActivations& activations,
+                                 const std::vector<WeightMember>& members, absl::Time deadline);
   // Reports to the observer the times of members that now hold the published version.
   void Observe(const Delivery& delivery, const DeliveryOutcomes& outcomes) const;
   void RunCatchUp(std::stop_token stop);
@@ -103,8 +108,6 @@ class ClusterTransport final : public WeightTransport {
   WeightSyncObserver* const observer_;
   const std::shared_ptr<EventCount> events_ = std::make_shared<EventCount>();
   ClusterMembers members_;
-  Delivery prepared_;  // publisher thread only: the version to activate and the members that hold
-                       // it
   bool no_group_logged_ = false;                    // publisher thread only
   std::string relay_reason_;                        // of publications; one thread at a time
   std::unique_ptr<WeightBroadcaster> broadcaster_;  // publisher thread only; may be null

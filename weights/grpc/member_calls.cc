@@ -1,5 +1,6 @@
 #include "weights/grpc/member_calls.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -14,75 +15,84 @@ namespace {
 // How long gRPC may take to end a call after its deadline before the call is abandoned.
 constexpr absl::Duration kGrace = absl::Seconds(1);
 
+}  // namespace
+
 // Shared with the completion callback, which may run after the waiter has left.
-struct Call {
-  const absl::Time begun = absl::Now();
-  grpc::ClientContext context;
-  std::unique_ptr<weights::v1::WeightService::Stub> stub;
-  Mutex mu;
+struct MemberCalls::Call {
+  const std::string worker;
+  const absl::Time begun;
+  const absl::Time give_up;
+  grpc::ClientContext context = {};
+  std::unique_ptr<weights::v1::WeightService::Stub> stub = nullptr;
+  Mutex mu = {};
   bool done ABSL_GUARDED_BY(mu) = false;
-  MemberAnswer answer ABSL_GUARDED_BY(mu);
+  MemberAnswer answer ABSL_GUARDED_BY(mu) = {};
+
+  bool Done() {
+    MutexLock lock(mu);
+    return done;
+  }
+  void End(absl::Status status) {
+    MutexLock lock(mu);
+    if (std::exchange(done, true)) return;
+    answer = {std::move(status), absl::Now() - begun};
+  }
 };
 
-bool Done(Call& call) {
-  MutexLock lock(call.mu);
-  return call.done;
+void MemberCalls::Start(const WeightMember& member, const StartMemberCall& start) {
+  const absl::Time now = absl::Now();
+  const std::shared_ptr<Call> call(new Call{member.worker, now, now + timeout_ + kGrace});
+  calls_.push_back(call);
+  const std::shared_ptr<grpc::Channel> channel = channels_(member.address);
+  if (channel == nullptr) {
+    call->End(absl::UnavailableError(StrCat("no channel to ", member.address)));
+    return;
+  }
+  runtime::SetDeadline(call->context, timeout_);
+  call->stub = weights::v1::WeightService::NewStub(channel);
+  start(calls_.size() - 1, *call->stub, &call->context,
+        [call, events = events_](const grpc::Status& status) {
+          call->End(runtime::GrpcToStatus(status));
+          events->Notify();
+        });
 }
 
-void End(Call& call, absl::Status status) {
-  MutexLock lock(call.mu);
-  if (std::exchange(call.done, true)) return;
-  call.answer = {std::move(status), absl::Now() - call.begun};
+std::vector<MemberAnswer> MemberCalls::Await(
+    const std::function<bool(const std::string&)>& departed) {
+  while (true) {
+    const uint64_t seen = events_->count();
+    const absl::Time now = absl::Now();
+    absl::Time give_up = absl::InfinitePast();
+    for (const auto& call : calls_) {
+      if (call->Done()) continue;
+      if (departed && departed(call->worker)) {
+        call->context.TryCancel();
+        call->End(absl::CancelledError("no longer a member"));
+      } else if (now >= call->give_up) {
+        call->End(absl::DeadlineExceededError("no answer in time"));
+      } else {
+        give_up = std::max(give_up, call->give_up);
+      }
+    }
+    if (give_up == absl::InfinitePast()) break;
+    events_->Await(seen, give_up - now);
+  }
+  std::vector<MemberAnswer> answers;
+  for (const auto& call : calls_) {
+    MutexLock lock(call->mu);
+    answers.push_back(call->answer);
+  }
+  return answers;
 }
-
-}  // namespace
 
 std::vector<MemberAnswer> CallMembers(const std::vector<WeightMember>& members,
                                       const ChannelSource& channels, absl::Duration timeout,
                                       const std::shared_ptr<EventCount>& events,
                                       const std::function<bool(const std::string&)>& departed,
                                       const StartMemberCall& start) {
-  const absl::Time give_up = absl::Now() + timeout + kGrace;
-  std::vector<std::shared_ptr<Call>> calls;
-  for (const WeightMember& member : members) {
-    auto call = std::make_shared<Call>();
-    calls.push_back(call);
-    const std::shared_ptr<grpc::Channel> channel = channels(member.address);
-    if (channel == nullptr) {
-      End(*call, absl::UnavailableError(StrCat("no channel to ", member.address)));
-      continue;
-    }
-    runtime::SetDeadline(call->context, timeout);
-    call->stub = weights::v1::WeightService::NewStub(channel);
-    start(calls.size() - 1, *call->stub, &call->context,
-          [call, events](const grpc::Status& status) {
-            End(*call, runtime::GrpcToStatus(status));
-            events->Notify();
-          });
-  }
-  while (true) {
-    const uint64_t seen = events->count();
-    bool waiting = false;
-    for (size_t i = 0; i < calls.size(); ++i) {
-      if (Done(*calls[i])) continue;
-      if (departed && departed(members[i].worker)) {
-        calls[i]->context.TryCancel();
-        End(*calls[i], absl::CancelledError("no longer a member"));
-      } else if (absl::Now() >= give_up) {
-        End(*calls[i], absl::DeadlineExceededError("no answer in time"));
-      } else {
-        waiting = true;
-      }
-    }
-    if (!waiting) break;
-    events->Await(seen, give_up - absl::Now());
-  }
-  std::vector<MemberAnswer> answers;
-  for (const auto& call : calls) {
-    MutexLock lock(call->mu);
-    answers.push_back(call->answer);
-  }
-  return answers;
+  MemberCalls calls(channels, timeout, events);
+  for (const WeightMember& member : members) calls.Start(member, start);
+  return calls.Await(departed);
 }
 
 }  // namespace freshet

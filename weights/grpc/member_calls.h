@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,9 +29,31 @@ struct MemberAnswer {
   absl::Duration took;  // from the start of the call until it ended or was abandoned
 };
 
-// Calls all members in parallel, each with deadline `timeout`, and waits for them; the total time
-// is at most `timeout`. A member for which `departed` (may be empty) becomes true is abandoned at
-// the next notification of `events`. Returns one answer per member, in order.
+// Calls to members, in parallel. Not thread-safe.
+class MemberCalls {
+ public:
+  // Each call gets `timeout`. `events` is notified of the end of each.
+  MemberCalls(ChannelSource channels, absl::Duration timeout, std::shared_ptr<EventCount> events)
+      : channels_(std::move(channels)), timeout_(timeout), events_(std::move(events)) {}
+
+  // Starts a call; `start` gets the number of calls before it.
+  void Start(const WeightMember& member, const StartMemberCall& start);
+  // Waits for all calls, at most until the last one's deadline. A member for which `departed` (may
+  // be empty) becomes true is abandoned at the next notification of `events`. Returns the answers
+  // in the order of the calls.
+  std::vector<MemberAnswer> Await(const std::function<bool(const std::string&)>& departed);
+
+ private:
+  struct Call;
+
+  const ChannelSource channels_;
+  const absl::Duration timeout_;
+  const std::shared_ptr<EventCount> events_;
+  std::vector<std::shared_ptr<Call>> calls_;
+};
+
+// Calls all members and waits for them, at most for `timeout`. Returns one answer per member, in
+// order.
 std::vector<MemberAnswer> CallMembers(const std::vector<WeightMember>& members,
                                       const ChannelSource& channels, absl::Duration timeout,
                                       const std::shared_ptr<EventCount>& events,

@@ -88,7 +88,11 @@ class FakeLearner final : public Learner {
 class JournalPoints final : public FaultPoints {
  public:
   explicit JournalPoints(Journal& journal) : journal_(journal) {}
-  void Reach(std::string_view point) override { journal_.Add(StrCat("point ", point)); }
+  void Reach(std::string_view point) override {
+    journal_.Add(StrCat("point ", point));
+    if (on_reach) on_reach(point);
+  }
+  std::function<void(std::string_view)> on_reach;
 
  private:
   Journal& journal_;
@@ -98,18 +102,17 @@ class JournalTransport final : public WeightTransport {
  public:
   JournalTransport(Journal& journal, std::vector<PolicyVersion>& published)
       : journal_(journal), published_(published) {}
-  int64_t Prepare(const WeightManifest& manifest, WeightBytes bytes) override {
-    journal_.Add(StrCat("prepare ", manifest.policy.version));
-    if (on_prepare) on_prepare(manifest.policy.version);
+  int64_t Publish(const CommittedWeights& version) override {
+    const int64_t number = version.receipt.policy.version;
+    if (on_publish) on_publish(number);
+    const WeightBytes& bytes = version.snapshot.bytes;
     const std::string text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
-    EXPECT_EQ(text, StrCat("weights of step ", manifest.policy.version));
+    EXPECT_EQ(text, StrCat("weights of step ", number));
+    journal_.Add(StrCat("publish ", number));
+    published_.push_back(version.receipt.policy);
     return 1;
   }
-  void Activate(const CommitReceipt& receipt) override {
-    journal_.Add(StrCat("activate ", receipt.policy.version));
-    published_.push_back(receipt.policy);
-  }
-  std::function<void(int64_t)> on_prepare;
+  std::function<void(int64_t)> on_publish;
 
  private:
   Journal& journal_;
@@ -160,7 +163,9 @@ class JournalObserver final : public TrainerObserver {
   }
   void OnStalled(const std::string& reason, absl::Duration waited) override {
     stalls.emplace_back(reason, waited);
+    if (on_stalled) on_stalled();
   }
+  std::function<void()> on_stalled;
   absl::Status committed_status;
   std::function<void(int64_t)> on_step;
   std::vector<std::pair<std::string, absl::Duration>> stalls;

@@ -23,7 +23,7 @@ using testing::SizeIs;
 
 TEST_F(TrainerLoopTest, StartOpensAnEpochAndPublishesTheLoadedVersion) {
   ASSERT_TRUE(loop().Start(false).ok());
-  EXPECT_THAT(Events(), ElementsAre("OnCommitted", "prepare 0", "activate 0"));
+  EXPECT_THAT(Events(), ElementsAre("OnCommitted", "publish 0"));
   EXPECT_EQ(loop().committed(), 0);
   EXPECT_THAT(Saved(), IsEmpty());
 }
@@ -45,9 +45,8 @@ TEST_F(TrainerLoopTest, AStepGoesOptimizerCommitPublishCheckpointDurable) {
               ElementsAre("OnCommitted", "train 1", "point optimizer_step", "CommitStep 1",
                           "OnCommitted", "point commit", "OnStep 1"));
   // Other threads publish, and write the checkpoint.
-  EXPECT_THAT(Only({"point commit", "prepare", "activate", "point publish"}),
-              ElementsAre("prepare 0", "activate 0", "point commit", "prepare 1", "activate 1",
-                          "point publish"));
+  EXPECT_THAT(Only({"point commit", "publish", "point publish"}),
+              ElementsAre("publish 0", "point commit", "publish 1", "point publish"));
   EXPECT_THAT(Only({"OnStep", "copy", "point checkpoint_write", "point checkpoint_rename",
                     "MarkDurable", "point mark_durable"}),
               ElementsAre("OnStep 1", "copy", "point checkpoint_write", "point checkpoint_rename",
@@ -72,7 +71,7 @@ TEST_F(TrainerLoopTest, PublishesBesideTheNextStepAndHoldsTwoVersionsAtMost) {
   learner_.on_train = [&](int64_t step) {
     if (step == 2) second_step.Notify();
   };
-  transport_->on_prepare = [&](int64_t version) {
+  transport_->on_publish = [&](int64_t version) {
     if (version == 1) {
       EXPECT_TRUE(second_step.WaitFor(absl::Minutes(1)));
     }
@@ -80,8 +79,8 @@ TEST_F(TrainerLoopTest, PublishesBesideTheNextStepAndHoldsTwoVersionsAtMost) {
   Produce(6);
   ASSERT_TRUE(StartAndRun().ok());
   // Version 2 is staged, which CommitStep needs, when version 1 is with the engines.
-  EXPECT_LT(Place("train 2"), Place("activate 1"));
-  EXPECT_LT(Place("activate 1"), Place("CommitStep 2"));
+  EXPECT_LT(Place("train 2"), Place("publish 1"));
+  EXPECT_LT(Place("publish 1"), Place("CommitStep 2"));
 }
 
 TEST_F(TrainerLoopTest, LogsTheSamplesOfAStepWhoseLivesAreLogged) {
@@ -133,7 +132,7 @@ TEST_F(TrainerLoopTest, PublishesEveryFewStepsAndTheLast) {
   options_.publish_every = 3;
   Produce(8);
   ASSERT_TRUE(StartAndRun().ok());
-  EXPECT_THAT(Only({"activate"}), ElementsAre("activate 0", "activate 3", "activate 4"));
+  EXPECT_THAT(Only({"publish"}), ElementsAre("publish 0", "publish 3", "publish 4"));
 }
 
 TEST_F(TrainerLoopTest, SavesEveryFewStepsAndKeepsTheNewest) {
@@ -153,7 +152,7 @@ TEST_F(TrainerLoopTest, ALearnerErrorStopsWithoutACommit) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(Message(status), HasSubstr("loss of step 3 is not finite"));
   EXPECT_THAT(Only({"CommitStep"}), ElementsAre("CommitStep 1", "CommitStep 2"));
-  EXPECT_THAT(Only({"activate"}), Not(Contains("activate 3")));
+  EXPECT_THAT(Only({"publish"}), Not(Contains("publish 3")));
   EXPECT_EQ(loop().committed(), 2);
   // The last committed step is saved.
   EXPECT_THAT(Saved(), ElementsAre(2));
@@ -166,7 +165,7 @@ TEST_F(TrainerLoopTest, NothingIsPublishedWhenTheLedgerCannotBeWritten) {
   ASSERT_TRUE(loop().Start(false).ok());
   observer_.committed_status = absl::ResourceExhaustedError("the disk is full");
   EXPECT_EQ(loop().Run(stop_.get_token()).code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(Only({"activate"}), ElementsAre("activate 0"));
+  EXPECT_THAT(Only({"publish"}), ElementsAre("publish 0"));
   EXPECT_EQ(CountOf("point commit"), 0);
 }
 
@@ -226,6 +225,21 @@ TEST_F(TrainerLoopTest, ALongWaitNamesWhatItWaitsFor) {
   EXPECT_THAT(observer_.stalls[0].first, Not(IsEmpty()));
 }
 
+TEST_F(TrainerLoopTest, ALongWaitForACheckpointIsReported) {
+  options_.steps = 1;
+  options_.stall_warning = absl::Milliseconds(1);
+  Produce(2);
+  Notification reported;
+  observer_.on_stalled = [&] { reported.Notify(); };
+  points_.on_reach = [&](std::string_view point) {
+    if (point != "checkpoint_write") return;
+    EXPECT_TRUE(reported.WaitFor(absl::Minutes(1)));
+  };
+  ASSERT_TRUE(StartAndRun().ok());
+  ASSERT_THAT(observer_.stalls, Not(IsEmpty()));
+  EXPECT_EQ(observer_.stalls[0].first, "the checkpoint of version 1 is still being written");
+}
+
 TEST_F(TrainerLoopTest, AFailedCheckpointEndsTheRunWithItsPath) {
   options_.checkpoint_root = dir_.Write("checkpoints", "a file");
   options_.checkpoint_every = 1;
@@ -255,7 +269,7 @@ TEST_F(TrainerLoopTest, AFencedTrainerStopsAndPublishesNothing) {
   };
   EXPECT_EQ(StartAndRun().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(loop().committed(), 2);
-  EXPECT_THAT(Only({"activate"}), ElementsAre("activate 0", "activate 1", "activate 2"));
+  EXPECT_THAT(Only({"publish"}), ElementsAre("publish 0", "publish 1", "publish 2"));
 }
 
 // The trainer is stopped after committing step 2; its successor redoes and saves the step.
@@ -316,7 +330,7 @@ TEST_F(TrainerLoopTest, CommittedStepsAreRedoneInOrderAndOnlyTheLastIsPublished)
   EXPECT_EQ(loop().committed(), 3);
   EXPECT_THAT(Only({"train", "OnStep"}),
               ElementsAre("train 1", "OnStep 1", "train 2", "OnStep 2", "train 3", "OnStep 3"));
-  EXPECT_THAT(Only({"activate"}), ElementsAre("activate 2", "activate 3"));
+  EXPECT_THAT(Only({"publish"}), ElementsAre("publish 2", "publish 3"));
   const auto stats = store().Stats();
   EXPECT_EQ(stats->committed_version, 3);
   EXPECT_EQ(stats->trained_samples, 3 * 4) << "a redone sample counted twice";
@@ -361,7 +375,7 @@ TEST_F(TrainerLoopTest, AVersionOfAnotherHistoryIsNotTrainedOn) {
   options_.loaded_digest = "of other samples";
   EXPECT_EQ(loop().Start(false).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(loop().epoch(), 0);
-  EXPECT_THAT(Only({"train", "activate"}), IsEmpty());
+  EXPECT_THAT(Only({"train", "publish"}), IsEmpty());
   options_.loaded_digest = opened->digest;
   ASSERT_TRUE(learner_.TrainStep(1, {}).ok());
   TrainerLoop good(store(), learner_, publisher_, observer_, clock_, points_, options_);
@@ -375,7 +389,7 @@ TEST_F(TrainerLoopTest, StopEndsARedoBetweenTwoSteps) {
   observer_.on_step = [&](int64_t) { stop_.request_stop(); };
   ASSERT_TRUE(loop().Start(false, stop_.get_token()).ok());
   EXPECT_THAT(Only({"train"}), ElementsAre("train 1"));
-  EXPECT_THAT(Only({"activate"}), IsEmpty());
+  EXPECT_THAT(Only({"publish"}), IsEmpty());
 }
 
 TEST_F(TrainerLoopTest, APausedLoopClaimsNoBatch) {

@@ -31,8 +31,7 @@ using Away = FailingEventLog::Away;
 // A weight transport without engines.
 class NoEngines final : public WeightTransport {
  public:
-  int64_t Prepare(const WeightManifest&, WeightBytes) override { return 0; }
-  void Activate(const CommitReceipt&) override {}
+  int64_t Publish(const CommittedWeights&) override { return 0; }
 };
 
 class FakeWeightPlane final : public TrainerWeightPlane {

@@ -29,10 +29,7 @@ class ClusterForTest final : public WeightTransport {
     }
     transport_.SetMembers(1, std::move(members));
   }
-  int64_t Prepare(const WeightManifest& manifest, WeightBytes bytes) override {
-    return transport_.Prepare(manifest, std::move(bytes));
-  }
-  void Activate(const CommitReceipt& receipt) override { transport_.Activate(receipt); }
+  int64_t Publish(const CommittedWeights& version) override { return transport_.Publish(version); }
 
  private:
   std::vector<std::unique_ptr<TestMember>> engines_;

@@ -36,11 +36,13 @@ class OneGpu final : public WeightTransport {
         }) {}
   ~OneGpu() override { EXPECT_EQ(gpu_->freed_while_open(), 0); }
 
-  int64_t Prepare(const WeightManifest& manifest, WeightBytes bytes) override {
+  int64_t Publish(const CommittedWeights& version) override {
+    const auto& [manifest, bytes] = version.snapshot;
     WeightManifest staged;
-    return cluster_.Prepare(manifest, stager_.Stage(*bytes, manifest.bucket_bytes, staged).value());
+    return cluster_.Publish(
+        {{manifest, stager_.Stage(*bytes, manifest.bucket_bytes, staged).value()},
+         version.receipt});
   }
-  void Activate(const CommitReceipt& receipt) override { cluster_.Activate(receipt); }
 
  private:
   ClusterTransportOptions Options() const {

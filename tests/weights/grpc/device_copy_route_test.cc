@@ -44,10 +44,8 @@ class DeviceCopyRouteTest : public testing::Test {
       transport_->SetMembers(1, std::move(members));
     }
     version_ = MakeVersion({0, number}, 1, 10'007, 64);
-    const int64_t prepared = transport_->Prepare(
-        version_.manifest, stager_.Stage(*version_.bytes, 64, version_.manifest).value());
-    transport_->Activate(version_.receipt);
-    return prepared;
+    version_.bytes = stager_.Stage(*version_.bytes, 64, version_.manifest).value();
+    return transport_->Publish(version_.Committed());
   }
   // What engine `i` has to load; `on_gpu`: from the copy on its GPU.
   void ExpectVersion(size_t i, bool on_gpu) {

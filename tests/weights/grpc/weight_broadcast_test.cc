@@ -140,9 +140,7 @@ class WeightBroadcastTest : public testing::Test {
   // Publishes the next version; returns the number of engines that hold it.
   int64_t Publish(ClusterTransport& transport) {
     version_ = MakeVersion({0, ++number_}, 1, kBytes, kBucket);
-    const int64_t holders = transport.Prepare(version_.manifest, version_.bytes);
-    transport.Activate(version_.receipt);
-    return holders;
+    return transport.Publish(version_.Committed());
   }
   // The bytes of the last version, as received from one engine.
   void ExpectHolds(TestMember& engine) {

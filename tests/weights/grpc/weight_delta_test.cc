@@ -8,10 +8,8 @@
 
 #include "gtest/gtest.h"
 #include "tests/contract/weight_version.h"
-#include "tests/testing/log_lines.h"
-#include "tests/weights/grpc/weight_plane_fixture.h"
+#include "tests/weights/grpc/relay_fixture.h"
 #include "weights/delta_codec.h"
-#include "weights/grpc/cluster_transport.h"
 #include "weights/grpc/manifest_codec.h"
 
 namespace freshet {
@@ -46,27 +44,16 @@ VersionForTest Step(int64_t number) {
 }
 
 // A trainer in the site "home", and engines in the site "far".
-class WeightDeltaTest : public testing::Test {
+class WeightDeltaTest : public RelayFixture {
  protected:
-  void StartEngines(int n) {
-    for (int i = 0; i < n; ++i) {
-      engines_.push_back(MakeEngine(StrCat("engine-", i)));
-      members_.push_back(engines_.back()->member());
-      members_.back().site = "far";
-    }
+  WeightDeltaTest() {
+    options_.site = "home";
+    options_.delta = true;
   }
-  ClusterTransport& Transport() {
-    if (transport_ == nullptr) {
-      transport_ =
-          std::make_unique<ClusterTransport>(options_, TestChannel, SystemClock::Get(), &counters_);
-      transport_->SetMembers(1, members_);
-    }
-    return *transport_;
-  }
+  void StartEngines(int n) { RelayFixture::StartEngines(n, "far"); }
   // Returns how many engines have activated it.
   int Publish(const VersionForTest& version) {
-    Transport().Prepare(version.manifest, version.bytes);
-    Transport().Activate(version.receipt);
+    Transport().Publish(version.Committed());
     int holders = 0;
     for (const auto& engine : engines_) {
       const auto active = engine->subscriber().Committed();
@@ -74,22 +61,7 @@ class WeightDeltaTest : public testing::Test {
     }
     return holders;
   }
-  WeightSubscriber& subscriber(int i) { return engines_[static_cast<size_t>(i)]->subscriber(); }
-
-  const LogLines log_;
-  // The retry intervals disable background transfers.
-  ClusterTransportOptions options_ = {.job = kJob,
-                                      .route = ClusterRoute::kRelay,
-                                      .host = kHost,
-                                      .site = "home",
-                                      .delta = true,
-                                      .silence_timeout = absl::Minutes(1),
-                                      .first_retry = absl::Hours(1),
-                                      .last_retry = absl::Hours(1)};
-  std::vector<std::unique_ptr<TestMember>> engines_;
-  std::vector<WeightMember> members_;
-  WeightSyncCounters counters_;
-  std::unique_ptr<ClusterTransport> transport_;
+  WeightSubscriber& subscriber(int i) { return engine(i).subscriber(); }
 };
 
 TEST_F(WeightDeltaTest, AnotherSiteGetsDifferencesAndItsEnginesPassTheVersionOn) {

@@ -36,9 +36,7 @@ ClusterTransportOptions Options(ClusterRoute route) {
 }
 
 int64_t Publish(ClusterTransport& transport, const VersionForTest& version) {
-  const int64_t holders = transport.Prepare(version.manifest, version.bytes);
-  transport.Activate(version.receipt);
-  return holders;
+  return transport.Publish(version.Committed());
 }
 
 // Child: an engine that lives until it is killed.

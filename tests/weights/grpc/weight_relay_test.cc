@@ -12,9 +12,7 @@
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "tests/contract/weight_version.h"
-#include "tests/testing/log_lines.h"
-#include "tests/weights/grpc/weight_plane_fixture.h"
-#include "weights/grpc/cluster_transport.h"
+#include "tests/weights/grpc/relay_fixture.h"
 
 namespace freshet {
 namespace {
@@ -46,16 +44,11 @@ class MutePort {
 };
 
 // A chain of engines, some of which can be made to fail.
-class WeightRelayTest : public testing::Test {
+class WeightRelayTest : public RelayFixture {
  protected:
   static constexpr int64_t kBytes = (5 << 20) + 3;
 
-  void StartEngines(int n) {
-    for (int i = 0; i < n; ++i) {
-      engines_.push_back(MakeEngine(StrCat("engine-", i)));
-      members_.push_back(engines_.back()->member());
-    }
-  }
+  ~WeightRelayTest() override { transport_ = nullptr; }  // before the proxies
   // Routes calls of engine `i` through a proxy from now on.
   PrepareProxy& Spoil(int i, Error error, int at = 0) {
     const auto index = static_cast<size_t>(i);
@@ -64,20 +57,9 @@ class WeightRelayTest : public testing::Test {
     members_[index].address = proxy_servers_.back()->address();
     return *proxies_.back();
   }
-  ClusterTransport& Transport() {
-    if (transport_ == nullptr) {
-      transport_ =
-          std::make_unique<ClusterTransport>(options_, TestChannel, SystemClock::Get(), &counters_);
-      transport_->SetMembers(1, members_);
-    }
-    return *transport_;
-  }
-  TestMember& engine(int i) { return *engines_[static_cast<size_t>(i)]; }
   int64_t Publish(int64_t number, int64_t size = kBytes) {
     const VersionForTest version = MakeVersion({0, number}, 1, size, 64 << 10);
-    const int64_t holders = Transport().Prepare(version.manifest, version.bytes);
-    Transport().Activate(version.receipt);
-    return holders;
+    return Transport().Publish(version.Committed());
   }
   bool Holds(int i, int64_t number) {
     const auto committed = engine(i).subscriber().Committed();
@@ -89,20 +71,9 @@ class WeightRelayTest : public testing::Test {
     const auto missed = log_.With(StrCat("event=weights_missed member=", worker, " "));
     return missed.empty() ? "" : missed.back();
   }
-  const LogLines log_;
-  // The retry intervals disable background transfers unless a test changes them.
-  ClusterTransportOptions options_ = {.job = kJob,
-                                      .route = ClusterRoute::kRelay,
-                                      .host = kHost,
-                                      .silence_timeout = absl::Minutes(1),
-                                      .first_retry = absl::Hours(1),
-                                      .last_retry = absl::Hours(1)};
-  std::vector<std::unique_ptr<TestMember>> engines_;
-  std::vector<WeightMember> members_;
+
   std::vector<std::unique_ptr<PrepareProxy>> proxies_;
   std::vector<std::unique_ptr<LoopbackServer>> proxy_servers_;
-  WeightSyncCounters counters_;
-  std::unique_ptr<ClusterTransport> transport_;
 };
 
 TEST_F(WeightRelayTest, ChainsOfTwoToFourEnginesPassEveryVersionOn) {
