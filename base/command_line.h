@@ -109,7 +109,8 @@ class Command {
   State* state_;
 };
 
-// The command line of a program, with --help. Not thread-safe.
+// The command line of a program, with --help. Its constructor calls ExitWhenOutOfMemory. Not
+// thread-safe.
 class CommandLine : public Command {
  public:
   CommandLine(const std::string& description, const std::string& program);

@@ -20,10 +20,11 @@ std::terminate_handler former_handler = nullptr;
 void OnTerminate() {
   try {
     if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::bad_array_new_length&) {  // a wrong size, not a lack of memory
   } catch (const std::bad_alloc&) {
     std::fputs("freshet: out of memory\n", stderr);
     std::_Exit(kExitContent);
-  } catch (...) {  // the former handler reports it
+  } catch (...) {
   }
   former_handler();
 }
@@ -56,8 +57,9 @@ ExitCode FailContent(const absl::Status& status) {
 }
 
 void ExitWhenOutOfMemory() {
-  const std::terminate_handler former = std::set_terminate(OnTerminate);
-  if (former != OnTerminate) former_handler = former;
+  if (former_handler != nullptr) return;
+  former_handler = std::get_terminate();
+  std::set_terminate(OnTerminate);
 }
 
 }  // namespace freshet

@@ -27,8 +27,9 @@ void PrintError(const absl::Status& status);
 // Does both.
 ExitCode FailContent(const absl::Status& status);
 
-// From now on, a std::bad_alloc that nothing catches, on any thread, ends the process with an error
-// on stderr and kExitContent, without a core dump.
+// Installs a terminate handler: a std::bad_alloc that no thread catches ends the process with
+// "freshet: out of memory" on stderr and kExitContent, without a core dump. The former handler gets
+// all else. A second call has no effect. Not thread-safe: call it before threads start.
 void ExitWhenOutOfMemory();
 
 }  // namespace freshet

@@ -35,7 +35,8 @@ struct Targets {
   }
 };
 
-// Logits of one chunk after the other, in the same memory.
+// Computes the logits of one chunk at a time, in memory that all chunks share: a result is valid
+// until the next call.
 class ChunkLogits {
  public:
   // At most `most` logits at a time; with `exponentials` also as many of those.
@@ -45,18 +46,20 @@ class ChunkLogits {
         exponentials_(exponentials ? at::empty_like(logits_) : at::Tensor()),
         temperature_(temperature) {}
 
-  // Those of rows x [R, H] and tokens of the head [T, H]: fp32 [R, T].
+  // fp32 logits [R, T] of the rows x [R, H] for the tokens whose rows of the head are `tokens`
+  // [T, H].
   at::Tensor Compute(const at::Tensor& x, const at::Tensor& tokens) {
     const at::Tensor products = View(products_, x.size(0), tokens.size(0));
     at::Tensor out = products;
     at::mm_out(out, x, tokens.t());
     at::Tensor logits = View(logits_, x.size(0), tokens.size(0));
     if (!products_.is_same(logits_)) logits.copy_(products);
-    return ByTemperature(logits);
+    return DivideByTemperature(logits);
   }
-  // Divides the gradients of logits, and returns them in the head's type.
+  // Divides the gradients of logits by the temperature, in place, and returns them in the head's
+  // type.
   at::Tensor Round(at::Tensor gradients) {
-    ByTemperature(gradients);
+    DivideByTemperature(gradients);
     if (products_.is_same(logits_)) return gradients;
     return View(products_, gradients.size(0), gradients.size(1)).copy_(gradients);
   }
@@ -69,7 +72,7 @@ class ChunkLogits {
   static at::Tensor View(const at::Tensor& memory, int64_t rows, int64_t columns) {
     return memory.narrow(0, 0, rows * columns).view({rows, columns});
   }
-  at::Tensor ByTemperature(at::Tensor values) const {
+  at::Tensor DivideByTemperature(at::Tensor values) const {
     return temperature_ == 1.0 ? values : values.div_(temperature_);
   }
 
@@ -77,14 +80,17 @@ class ChunkLogits {
   const double temperature_;
 };
 
-MemoryUse LogitsOf(const at::Tensor& head) {
-  return {"logits", HeadChunkBytes(head.is_cpu()), head.device(),
-          "lower trainer.max_tokens_per_microbatch"};
+// With the head's gradient, if there is one.
+MemoryUse LogitsOf(const at::Tensor& head, bool with_gradient) {
+  return {"logits",
+          LogitsBytes(head.size(0), head.is_cpu()) +
+              (with_gradient ? static_cast<int64_t>(head.nbytes()) : 0),
+          head.device(), "lower trainer.max_tokens_per_microbatch"};
 }
 
-// Where the backward pass adds the head's gradient; undefined: it returns it. Not a tensor of the
-// graph.
-struct GivenGradients {
+// The sum to which the backward pass adds the head's gradient; undefined: it returns the gradient.
+// A struct, because autograd would record a tensor.
+struct HeadGradientSum {
   at::Tensor sum_VH;
 };
 
@@ -93,7 +99,7 @@ class HeadFunction : public Function<HeadFunction> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& head,
                              const at::Tensor& target_rows, const at::Tensor& target_ids,
                              double temperature, bool with_entropy, bool entropy_gradient,
-                             const GivenGradients& given) try {
+                             const HeadGradientSum& gradients) try {
     const int64_t num_rows = hidden.size(0);
     const int64_t chunk = HeadChunkSize(head.size(0), head.is_cpu());
     const Targets targets = Targets::Sorted(target_rows, target_ids, target_rows);
@@ -123,7 +129,7 @@ class HeadFunction : public Function<HeadFunction> {
     }
     ctx->saved_data["temperature"] = temperature;
     ctx->saved_data["entropy_gradient"] = entropy_gradient;
-    if (given.sum_VH.defined()) ctx->saved_data["head_gradients"] = given.sum_VH;
+    if (gradients.sum_VH.defined()) ctx->saved_data["head_gradients"] = gradients.sum_VH;
     ctx->save_for_backward({hidden, head, target_rows, target_ids, normalizers,
                             entropy_gradient ? entropies : at::Tensor()});
     const at::Tensor entropies_M =
@@ -131,7 +137,7 @@ class HeadFunction : public Function<HeadFunction> {
     if (!entropy_gradient) ctx->mark_non_differentiable({entropies_M});
     return {logprobs, entropies_M};
   } catch (const std::exception& error) {
-    RethrowFor(error, [&] { return LogitsOf(head); });
+    RethrowFor(error, [&] { return LogitsOf(head, /*with_gradient=*/false); });
   }
 
   // With p = softmax, z = logits and H the entropy:
@@ -156,17 +162,20 @@ class HeadFunction : public Function<HeadFunction> {
     const bool has_entropy = ctx->saved_data["entropy_gradient"].toBool() && grads[1].defined();
     const at::Tensor d_entropies = has_entropy ? by_row(grads[1]) : at::Tensor();
     const at::Tensor entropies = has_entropy ? saved[5].unsqueeze(1) : at::Tensor();
-    const auto given = ctx->saved_data.find("head_gradients");
-    const bool adds = given != ctx->saved_data.end();
+    const auto stored = ctx->saved_data.find("head_gradients");
+    const bool adds = stored != ctx->saved_data.end();
     at::Tensor d_hidden = at::zeros_like(hidden);
-    at::Tensor d_head = adds ? given->second.toTensor() : at::empty_like(head);
+    at::Tensor d_head = adds ? stored->second.toTensor() : at::empty_like(head);
     const at::Tensor x = hidden.to(head.scalar_type());
-    const int64_t slice = HeadChunkSize(num_rows, head.is_cpu());
+    const int64_t slice =
+        HeadChunkSize(num_rows, head.is_cpu(),
+                      adds ? head.size(1) * static_cast<int64_t>(head.element_size()) : 0);
     ChunkLogits chunks(head, std::min(slice, head.size(0)) * num_rows,
                        ctx->saved_data["temperature"].toDouble(), has_entropy);
     // Of a slice, in the head's type.
     at::Tensor d_x = at::empty_like(x);
-    at::Tensor d_tokens = at::empty({std::min(slice, head.size(0)), head.size(1)}, head.options());
+    const at::Tensor d_tokens =
+        adds ? at::empty({std::min(slice, head.size(0)), head.size(1)}, head.options()) : d_head;
     for (int64_t first = 0; first < head.size(0); first += slice) {
       const int64_t count = std::min(slice, head.size(0) - first);
       const at::Tensor tokens = head.narrow(0, first, count);
@@ -183,19 +192,17 @@ class HeadFunction : public Function<HeadFunction> {
                                      d_logprobs.index_select(0, part.order_M));
       const at::Tensor d_rounded = chunks.Round(d_logits);
       d_hidden.add_(at::mm_out(d_x, d_rounded, tokens));
-      at::Tensor d_part = d_tokens.narrow(0, 0, count);
+      at::Tensor d_part = d_tokens.narrow(0, adds ? 0 : first, count);
       at::mm_out(d_part, d_rounded.t(), x);
-      if (adds) {
-        d_head.narrow(0, first, count).add_(d_part);
-      } else {
-        d_head.narrow(0, first, count).copy_(d_part);
-      }
+      if (adds) d_head.narrow(0, first, count).add_(d_part);
     }
     if (adds) d_head = at::Tensor();
     return {d_hidden,     d_head,       at::Tensor(), at::Tensor(),
             at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   } catch (const std::exception& error) {
-    RethrowFor(error, [&] { return LogitsOf(ctx->get_saved_variables()[1]); });
+    RethrowFor(error, [&] {
+      return LogitsOf(ctx->get_saved_variables()[1], !ctx->saved_data.contains("head_gradients"));
+    });
   }
 };
 
@@ -209,7 +216,7 @@ TargetLogprobs HeadLogprobs(const at::Tensor& hidden_RH, const at::Tensor& lm_he
   const at::Tensor head = head_gradients_VH.defined() ? lm_head_VH.detach() : lm_head_VH;
   const tensor_list out = HeadFunction::apply(
       hidden_RH, head, target_rows_M, target_ids_M, temperature, entropy != Entropy::kNone,
-      entropy == Entropy::kDifferentiable, GivenGradients{head_gradients_VH});
+      entropy == Entropy::kDifferentiable, HeadGradientSum{head_gradients_VH});
   return {out[0], entropy == Entropy::kNone ? at::Tensor() : out[1]};
 }
 

@@ -19,14 +19,13 @@ struct TargetLogprobs {
 // target_ids_M[i] at row target_rows_M[i]; both int64. Logits have the head's type and are rounded
 // to it; the rest is fp32.
 //
-// Differentiable in hidden_RH (fp32) and lm_head_VH. Only HeadChunkBytes of logits exist at a time:
-// the forward pass takes some rows at a time; the backward pass computes logits again, for a part
-// of the vocabulary at a time (Wijmans et al. 2024, arXiv:2411.09009, section 4, with chunks in
-// place of blocks).
+// Differentiable in hidden_RH (fp32) and lm_head_VH. Logits exist one chunk (HeadChunkSize) at a
+// time: of rows in the forward pass, of the vocabulary in the backward pass, which computes them
+// again (Wijmans et al. 2024, arXiv:2411.09009, section 4, with chunks in place of blocks).
 //
-// `head_gradients_VH` (fp32) saves the memory of a whole gradient: unless it is undefined, the
-// backward pass adds the head's gradient to it, once to each element, and returns none for
-// lm_head_VH. The sum has the same bits as if autograd had added the gradient.
+// If `head_gradients_VH` (fp32) is defined, the backward pass adds the head's gradient to it and
+// returns none for lm_head_VH, which saves the memory of that gradient. The sum has the bits that
+// autograd's would have. No other thread may use it during the backward pass.
 TargetLogprobs HeadLogprobs(const at::Tensor& hidden_RH, const at::Tensor& lm_head_VH,
                             const at::Tensor& target_rows_M, const at::Tensor& target_ids_M,
                             double temperature, Entropy entropy,

@@ -12,10 +12,10 @@ class WeightTransport {
  public:
   virtual ~WeightTransport() = default;
 
-  // Transfers a committed version, whose receipt is for it, to every engine's inactive buffer. An
-  // engine that holds the verified bytes gets the receipt, and swaps at its next token boundary.
-  // Engines do not wait for each other; those that refuse or are unreachable are skipped. Returns
-  // the number of engines that hold the version.
+  // Transfers a committed version to every engine's inactive buffer. The receipt must be that of
+  // the version. An engine that holds the verified bytes gets the receipt, and swaps at its next
+  // token boundary. Engines do not wait for each other; those that refuse or are unreachable are
+  // skipped. Returns the number of engines that hold the version.
   virtual int64_t Publish(const CommittedWeights& version) = 0;
 };
 

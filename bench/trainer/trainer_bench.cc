@@ -113,8 +113,8 @@ nlohmann::json RunSteps(const Workload& workload) {
           {"peak_bytes", MemoryField("VmHWM")}};
 }
 
-// The backward pass of head and loss of `rows` rows. Returns the peak of the memory beyond operands
-// and their gradients.
+// Runs head and loss of `rows` rows forwards and backwards. Returns the peak of memory, in bytes,
+// beyond operands and their gradients.
 int64_t RunHeadOnce(int64_t rows) {
   const ModelConfig config = BenchModel("M");
   const at::Tensor hidden = at::randn({rows, config.hidden_size}).set_requires_grad(true);

@@ -93,7 +93,7 @@ PANELS = [
     curves(
         "Weight publication, p95",
         "Seconds per phase (stage, transfer and activate in the trainer, verify in an engine), and until an engine has"
-        " the weights, by route. An engine curve far above the others means a slow engine or link.",
+        " activated the weights, by route. An engine curve far above the others means a slow engine or link.",
         (
             (
                 "histogram_quantile(0.95, sum by (le, phase)"

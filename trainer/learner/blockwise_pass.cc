@@ -61,13 +61,13 @@ void BlockwisePass::ForEach(absl::FunctionRef<absl::Status(Item& item, size_t mi
 }
 
 void BlockwisePass::AddInOrder(
-    absl::FunctionRef<absl::StatusOr<std::vector<at::Tensor>>(Item&, size_t, bool is_next)> compute,
+    absl::FunctionRef<absl::StatusOr<std::vector<at::Tensor>>(Item&, size_t, bool may_add)> compute,
     const std::vector<at::Tensor>& sums) {
   if (!failed_.ok()) return;
   failed_ = parts_.microbatches.ForEachInOrder(
       tokens_,
-      [&](size_t microbatch, bool is_next) {
-        return compute(items_[microbatch], microbatch, is_next);
+      [&](size_t microbatch, bool may_add) {
+        return compute(items_[microbatch], microbatch, may_add);
       },
       [&](const std::vector<at::Tensor>& gradients) {
         for (size_t i = 0; i < sums.size(); ++i) {
@@ -145,7 +145,7 @@ absl::Status BlockwisePass::AddGradients(
                                            : ViewBlock(parts_.layout.lm_head, sums, begin);
     AddInOrder(
         [&](Item& item, size_t microbatch,
-            bool is_next) -> absl::StatusOr<std::vector<at::Tensor>> {
+            bool may_add) -> absl::StatusOr<std::vector<at::Tensor>> {
           const std::vector<at::Tensor> leaves = {Leaf(item.x.back()), Leaf(head.norm),
                                                   Leaf(head.lm_head)};
           item.x.pop_back();
@@ -153,7 +153,7 @@ absl::Status BlockwisePass::AddGradients(
           FRESHET_ASSIGN_OR_RETURN(
               const at::Tensor value,
               loss(microbatch, item.inputs.Logprobs(hidden, leaves[2], temperature, entropy,
-                                                    is_next ? lm_head_sums : at::Tensor())));
+                                                    may_add ? lm_head_sums : at::Tensor())));
           const std::vector<at::Tensor> computed = GradientsOf(value, leaves, {});
           item.gradient = computed[0];
           return std::vector<at::Tensor>{computed[1], computed[2]};

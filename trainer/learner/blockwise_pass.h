@@ -76,9 +76,9 @@ class BlockwisePass {
   TransformerWeights::Layer LayerOf(size_t layer, const at::Tensor& block) const;
   void ForEach(absl::FunctionRef<absl::Status(Item& item, size_t microbatch)> task);
   // Adds the tensors of each microbatch to `sums`, in order; undefined ones are left out.
-  // `is_next`: see Microbatches.
+  // `may_add`: see Microbatches::ForEachInOrder.
   void AddInOrder(
-      absl::FunctionRef<absl::StatusOr<std::vector<at::Tensor>>(Item&, size_t, bool is_next)>
+      absl::FunctionRef<absl::StatusOr<std::vector<at::Tensor>>(Item&, size_t, bool may_add)>
           compute,
       const std::vector<at::Tensor>& sums);
   absl::Status Forward(BlockExchange& exchange, bool keep);

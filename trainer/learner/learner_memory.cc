@@ -166,24 +166,26 @@ MemoryPlan PlanLearner(PolicyLearnerOptions options, const BatchShape& batch, in
   const ModelConfig& model = options.model;
   const ParameterLayout layout = MakeParameterLayout(model);
   const int64_t elements = layout.num_elements;
-  const int threads = MicrobatchThreads(options.threads, elements);
   const int64_t published = PublishedBytes(options);
   const Sharding sharding = ranks > 1 ? options.sharding : Sharding::kNone;
+  const int64_t block = LargestBlock(ShardLayout(layout, static_cast<int>(ranks)));
+  const bool divides_weights = sharding == Sharding::kFull;
+  const int threads = MicrobatchThreads(options.threads, divides_weights ? block : elements);
   MemoryPlan plan = sharding == Sharding::kNone ? PlanWholeState(options, elements, threads)
                     : sharding == Sharding::kOptimizer
                         ? PlanDividedOptimizer(options, elements, threads, ranks)
                         : PlanDividedWeights(options, ShardLayout(layout, static_cast<int>(ranks)),
                                              elements, ranks);
-  const int64_t block = LargestBlock(ShardLayout(layout, static_cast<int>(ranks)));
-  const bool divides_weights = sharding == Sharding::kFull;
   plan.push_back({"activations",
                   ActivationBytes(options, batch, divides_weights,
                                   /*gradients=*/divides_weights ? block : elements),
                   Place::kDevice, /*is_upper_bound=*/true});
-  // Also the gradient of the embedding before it is added, and that of a tied head.
+  // Also the gradient of the embedding before it is added. A tied head has gradients of its own,
+  // one for each thread unless those are among the layers'.
   const int64_t head = kFloat * model.vocab_size * model.hidden_size;
-  plan.push_back({"logits", threads * HeadChunkBytes(/*on_cpu=*/!on_gpu) +
-                                (model.tie_word_embeddings ? 2 : 1) * head});
+  const int64_t heads = !model.tie_word_embeddings ? 1 : divides_weights ? 2 : 1 + threads;
+  plan.push_back(
+      {"logits", threads * LogitsBytes(model.vocab_size, /*on_cpu=*/!on_gpu) + heads * head});
   plan.push_back({kPublishedVersions, 2 * published, Place::kHost});
   if (sharding == Sharding::kFull) plan.push_back({kGatheredWeights, published, Place::kHost});
   if (sharding != Sharding::kNone) {

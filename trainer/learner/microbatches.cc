@@ -68,7 +68,7 @@ absl::Status Microbatches::ForEachInOrder(
 
 absl::Status Microbatches::AddGradients(
     const std::vector<int64_t>& tokens,
-    absl::FunctionRef<absl::StatusOr<at::Tensor>(size_t microbatch, bool is_next)> loss) {
+    absl::FunctionRef<absl::StatusOr<at::Tensor>(size_t microbatch, bool may_add)> loss) {
   // While they live, LibTorch only reads the leaves' references to them. A microbatch that does not
   // use a leaf would read its reference while another one replaces it.
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;

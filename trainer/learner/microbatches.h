@@ -41,20 +41,20 @@ class Microbatches {
                        absl::FunctionRef<absl::Status(size_t microbatch)> task);
 
   // The same for a `task` that computes tensors. `take` gets them in the order of the microbatches,
-  // on the caller's thread. `is_next`: those of all microbatches before have been taken, and this
-  // one's are next, so that the task may also add to a sum itself.
+  // on the caller's thread. `may_add`: those of all earlier microbatches have been taken, and no
+  // other task may add, so this one may add to a sum itself.
   using Task =
-      absl::FunctionRef<absl::StatusOr<std::vector<at::Tensor>>(size_t microbatch, bool is_next)>;
+      absl::FunctionRef<absl::StatusOr<std::vector<at::Tensor>>(size_t microbatch, bool may_add)>;
   absl::Status ForEachInOrder(const std::vector<int64_t>& tokens, Task task,
                               absl::FunctionRef<void(const std::vector<at::Tensor>&)> take);
 
   // Adds the gradients of the losses that `loss` computes, as ForEach calls it, to those of the
-  // leaves. The sum has the order of the microbatches, whatever the number of threads. `is_next`:
-  // as above; the backward pass may also add to a leaf's gradient itself. On failure the gradients
-  // are unspecified.
+  // leaves. The sum has the order of the microbatches, whatever the number of threads. `may_add`:
+  // the backward pass may add to a leaf's gradient itself. On failure the gradients are
+  // unspecified.
   absl::Status AddGradients(
       const std::vector<int64_t>& tokens,
-      absl::FunctionRef<absl::StatusOr<at::Tensor>(size_t microbatch, bool is_next)> loss);
+      absl::FunctionRef<absl::StatusOr<at::Tensor>(size_t microbatch, bool may_add)> loss);
 
  private:
   absl::Status ForWave(const std::vector<int64_t>& tokens, size_t first, size_t end,

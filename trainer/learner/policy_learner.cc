@@ -139,9 +139,9 @@ absl::StatusOr<double> PolicyLearner::SftStep(const std::vector<SftExample>& exa
     state_->ZeroGradients();
     const Runs runs = state_->Split(trees);
     std::vector<double> nll(runs.size());
-    const auto run_loss = [&](size_t run, bool is_next) -> absl::StatusOr<at::Tensor> {
+    const auto run_loss = [&](size_t run, bool may_add) -> absl::StatusOr<at::Tensor> {
       const TargetLogprobs out = state_->ForwardPolicy(PackTrees(Select(trees, runs.trees[run])),
-                                                       1.0, Entropy::kNone, is_next);
+                                                       1.0, Entropy::kNone, may_add);
       FRESHET_ASSIGN_OR_RETURN(
           SftOutput loss,
           SftLoss(out.logprobs_M, at::ones_like(out.logprobs_M), static_cast<double>(total)));

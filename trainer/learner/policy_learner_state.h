@@ -176,7 +176,7 @@ struct PolicyLearner::State {
 
   Run MakeRun(const Minibatch& share, const std::vector<size_t>& chosen) const;
   std::vector<Run> MakeRuns(const Minibatch& share, const Runs& split) const;
-  absl::StatusOr<RunLoss> ComputeRun(const Run& run, const Minibatch& share, bool is_next) const;
+  absl::StatusOr<RunLoss> ComputeRun(const Run& run, const Minibatch& share, bool may_add) const;
   absl::StatusOr<RunLoss> LossOf(const Run& run, const Minibatch& share, const TargetLogprobs& out,
                                  const at::Tensor& ref_logprobs) const;
 
@@ -219,15 +219,15 @@ struct PolicyLearner::State {
   std::thread serving;                           // of another rank's parts, over `background`
 
   TargetLogprobs Forward(const TransformerWeights& with, const PackedBatch& batch, double temp,
-                         Entropy entropy) const {
-    return PackedForward(model, with, batch, temp, entropy, options.activation_checkpointing);
+                         Entropy entropy, const at::Tensor& head_gradients = {}) const {
+    return PackedForward(model, with, batch, temp, entropy, options.activation_checkpointing,
+                         head_gradients);
   }
-  // With the policy's weights, for a microbatch of Microbatches::AddGradients.
+  // With the policy's weights, for Microbatches::AddGradients.
   TargetLogprobs ForwardPolicy(const PackedBatch& batch, double temp, Entropy entropy,
-                               bool is_next) const {
-    return PackedForward(model, PolicyWeights(), batch, temp, entropy,
-                         options.activation_checkpointing,
-                         is_next ? leaves.lm_head_VH.grad() : at::Tensor());
+                               bool may_add) const {
+    return Forward(PolicyWeights(), batch, temp, entropy,
+                   may_add ? leaves.lm_head_VH.grad() : at::Tensor());
   }
 };
 

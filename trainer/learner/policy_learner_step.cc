@@ -108,11 +108,11 @@ absl::StatusOr<StepSums> PolicyLearner::AddGradients(const Minibatch& share) try
   const Runs runs = state_->Split(share.rows.trees);
   state_->NoteBatch(runs);
   std::vector<StepSums> sums(runs.size());
-  const auto run_loss = [&](size_t run, bool is_next) -> absl::StatusOr<at::Tensor> {
+  const auto run_loss = [&](size_t run, bool may_add) -> absl::StatusOr<at::Tensor> {
     FRESHET_RETURN_IF_ERROR(state_->GroupError());
     FRESHET_ASSIGN_OR_RETURN(
         State::RunLoss loss,
-        state_->ComputeRun(state_->MakeRun(share, runs.trees[run]), share, is_next));
+        state_->ComputeRun(state_->MakeRun(share, runs.trees[run]), share, may_add));
     sums[run] = SumsOf(loss.output, loss.model_flops);
     return std::move(loss.output.loss);
   };
@@ -146,13 +146,13 @@ PolicyLearner::Run PolicyLearner::State::MakeRun(const Minibatch& share,
 }
 
 absl::StatusOr<PolicyLearner::State::RunLoss> PolicyLearner::State::ComputeRun(
-    const Run& run, const Minibatch& share, bool is_next) const {
+    const Run& run, const Minibatch& share, bool may_add) const {
   at::Tensor ref_logprobs;
   if (NeedsReference()) {
     const at::NoGradGuard no_grad;
     ref_logprobs = Forward(ReferenceWeights(), run.batch, temperature(), Entropy::kNone).logprobs_M;
   }
-  const TargetLogprobs out = ForwardPolicy(run.batch, temperature(), LossEntropy(), is_next);
+  const TargetLogprobs out = ForwardPolicy(run.batch, temperature(), LossEntropy(), may_add);
   return LossOf(run, share, out, ref_logprobs);
 }
 

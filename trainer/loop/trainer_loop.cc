@@ -299,11 +299,14 @@ void TrainerLoop::RecordScores() {
 
 absl::Status TrainerLoop::JoinCheckpoint() {
   const absl::Time start = clock_.Now();
+  bool stalled = false;
   while (checkpoint_ended_ != nullptr && !checkpoint_ended_->WaitFor(options_.stall_warning)) {
+    stalled = true;
     observer_.OnStalled(
         StrCat("the checkpoint of version ", checkpointed_, " is still being written"),
         clock_.Now() - start);
   }
+  if (stalled) observer_.OnRest();
   if (checkpoint_thread_.joinable()) checkpoint_thread_.join();
   MutexLock lock(mu_);
   return std::exchange(checkpoint_status_, absl::OkStatus());

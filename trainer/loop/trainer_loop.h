@@ -78,8 +78,8 @@ class TrainerObserver {
   virtual void OnStalled(const std::string& reason, absl::Duration waited) = 0;
   // Result of a checkpoint, which is durable if OK. Called on the thread that writes it.
   virtual void OnCheckpoint(const absl::Status& /*status*/) {}
-  // Time to send rows that could not be sent before: the job is paused, or a version is about to
-  // become durable, after which its steps are not redone and not reported again.
+  // The loop does not wait, or the job is paused. Time to send rows that could not be sent before:
+  // once a version becomes durable, its steps are not redone and not reported again.
   virtual void OnRest() {}
 };
 
@@ -167,7 +167,7 @@ class TrainerLoop {
   Mutex mu_;
   absl::Status checkpoint_status_ ABSL_GUARDED_BY(mu_);
   std::vector<CheckpointScore> scores_;             // that no checkpoint has yet
-  std::shared_ptr<Notification> checkpoint_ended_;  // of the last one; null before the first
+  std::shared_ptr<Notification> checkpoint_ended_;  // of the last checkpoint; null before the first
   std::jthread checkpoint_thread_;
 };
 

@@ -17,8 +17,8 @@ namespace freshet {
 // Prometheus metrics of a trainer process: the current job and the last few. Thread-safe.
 class TrainerMetrics final : public TrainingListener {
  public:
-  // `registry` must outlive this object. `peak_flops`: the processor's peak per second, for the
-  // utilization; 0: unknown, no utilization is exported.
+  // `registry` must outlive this object. `peak_flops`: the peak operations per second of a rank,
+  // for the utilization; 0: unknown, no utilization is exported.
   explicit TrainerMetrics(prometheus::Registry& registry, double peak_flops = 0)
       : registry_(registry), peak_flops_(peak_flops) {}
 

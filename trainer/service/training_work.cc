@@ -386,7 +386,11 @@ void TrainingWork::OnCheckpoint(const absl::Status& status) {
   }
 }
 
-void TrainingWork::OnRest() { SendWaitingRows(); }
+void TrainingWork::OnRest() {
+  SendWaitingRows();
+  MutexLock lock(mu_);
+  waits_for_.clear();
+}
 
 void TrainingWork::SendWaitingRows() {
   {

@@ -12,8 +12,9 @@ namespace {
 
 // Poll interval of the idle catch-up thread, which every change also wakes.
 constexpr absl::Duration kIdleLook = absl::Seconds(60);
-// So many steps at most pass before a publication waits again for a member that does not answer.
-constexpr int kMostCancelled = 64;
+// Limit of Member::max_cancelled, which doubles each time that a publication has to serve the
+// member.
+constexpr int kLastMaxCancelled = 1 << 20;
 
 // Whether the member may recover soon: it was not reachable or too slow.
 bool Unreachable(const absl::Status& status) {
@@ -43,6 +44,7 @@ bool ClusterMembers::Replace(int64_t revision, std::vector<WeightMember> members
 std::vector<WeightMember> ClusterMembers::BeginPublication() {
   MutexLock lock(mu_);
   publishing_ = true;
+  ++publications_;
   std::vector<WeightMember> served;
   for (const auto& [worker, member] : members_) {
     if (!member.lagging) served.push_back(member.member);
@@ -61,7 +63,7 @@ std::optional<Delivery> ClusterMembers::BeginCatchUp(absl::Time& next) {
   MutexLock lock(mu_);
   if (publishing_ || !committed_.has_value()) return std::nullopt;
   const PolicyVersion policy = committed_->snapshot.manifest.policy;
-  Delivery delivery{*committed_, {}, true};
+  Delivery delivery{*committed_, {}, true, publications_};
   for (const auto& [worker, member] : members_) {
     if (member.holds == policy) continue;
     if (member.next_try <= now) {
@@ -102,7 +104,9 @@ void ClusterMembers::Stop() {
 
 bool ClusterMembers::Departed(const Delivery& delivery, const std::string& worker) const {
   MutexLock lock(mu_);
-  return stopping_ || (delivery.background && publishing_) || !members_.contains(worker);
+  if (stopping_ || !members_.contains(worker)) return true;
+  return delivery.background &&
+         (publishing_ || committed_->receipt.policy != delivery.version.receipt.policy);
 }
 
 bool ClusterMembers::RelayOnly(const std::string& worker) const {
@@ -143,7 +147,8 @@ void ClusterMembers::Note(const Delivery& delivery, const DeliveryOutcomes& outc
     Member& member = found->second;
     if (!status.ok()) {
       // A delivery cancelled by a publication is not the member's failure.
-      if (delivery.background && absl::IsCancelled(status)) {
+      if (delivery.background && absl::IsCancelled(status) &&
+          publications_ != delivery.publications) {
         NoteCancelled(member);
       } else {
         NoteFailure(member, policy, status, activated);
@@ -152,21 +157,22 @@ void ClusterMembers::Note(const Delivery& delivery, const DeliveryOutcomes& outc
       member.holds = policy;
       member.lagging = false;
       member.retry = absl::ZeroDuration();
-      member.cancelled = 0;
-      member.most_cancelled = Member().most_cancelled;
+      member.num_cancelled = 0;
+      member.max_cancelled = kFirstMaxCancelled;
     }
   }
 }
 
 void ClusterMembers::NoteCancelled(Member& member) {
-  if (++member.cancelled < member.most_cancelled) return;
+  if (!member.lagging || ++member.num_cancelled < member.max_cancelled) return;
   member.lagging = false;
-  member.cancelled = 0;
-  member.most_cancelled = std::min(2 * member.most_cancelled, kMostCancelled);
+  member.num_cancelled = 0;
+  member.max_cancelled = std::min(2 * member.max_cancelled, kLastMaxCancelled);
 }
 
 void ClusterMembers::NoteFailure(Member& member, const PolicyVersion& policy,
                                  const absl::Status& status, bool activated) {
+  member.num_cancelled = 0;
   // A member that lost its prepared version has probably restarted.
   if (activated || Unreachable(status)) {
     member.lagging = true;

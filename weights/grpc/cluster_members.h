@@ -23,13 +23,16 @@ struct Delivery {
   CommittedWeights version;
   std::vector<WeightMember> members;
   bool background = false;
-  std::optional<CommittedWeights> former = std::nullopt;  // that members may have; for differences
+  int64_t publications = 0;  // that had begun before it
+  // Committed before `version`: the base of differences. Absent without those.
+  std::optional<CommittedWeights> former = std::nullopt;
 
   const WeightManifest& manifest() const { return version.snapshot.manifest; }
   const WeightBytes& bytes() const { return version.snapshot.bytes; }
 };
 
-// Result for one member, and the time until then, since the start of its calls or chain.
+// Result for one member. `took`: its transfer, from the start of its calls or chain, and its
+// activation.
 struct DeliveryOutcome {
   absl::Status status;
   absl::Duration took;
@@ -89,16 +92,17 @@ class ClusterMembers {
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  static constexpr int kFirstMaxCancelled = 2;
   struct Member {
     WeightMember member;
     std::optional<PolicyVersion> holds;  // newest version that this transport activated there
     bool relay_only = false;
     bool whole_only = false;
     bool lagging = false;  // was unreachable, served in the background
-    // Background deliveries that publications have cancelled since its last result, and how many
-    // may be before a publication serves it.
-    int cancelled = 0;
-    int most_cancelled = 2;
+    // Background deliveries that publications cancelled, since its last result. At `max_cancelled`,
+    // the next publication serves it.
+    int num_cancelled = 0;
+    int max_cancelled = kFirstMaxCancelled;
     absl::Time next_try = absl::InfinitePast();
     absl::Duration retry;
   };
@@ -114,6 +118,7 @@ class ClusterMembers {
   int64_t revision_ ABSL_GUARDED_BY(mu_) = -1;
   std::map<std::string, Member> members_ ABSL_GUARDED_BY(mu_);
   bool publishing_ ABSL_GUARDED_BY(mu_) = false;
+  int64_t publications_ ABSL_GUARDED_BY(mu_) = 0;  // that have begun
   bool catching_up_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<CommittedWeights> committed_ ABSL_GUARDED_BY(mu_);

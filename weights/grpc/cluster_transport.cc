@@ -95,21 +95,25 @@ int64_t ClusterTransport::Serve(Delivery& delivery) {
   const auto departed = [&](const std::string& worker) {
     return members_.Departed(delivery, worker);
   };
-  const absl::Time start = clock_.Now();
+  const absl::Time start = absl::Now();
   const auto activations = std::make_shared<MemberActivations>(
       options_.job, delivery.version.receipt, channels_, options_.activate_timeout, events_);
   DeliveryOutcomes outcomes = Deliver(delivery, activations);
-  const absl::Duration transfer = clock_.Now() - start;
+  const absl::Duration transfer = absl::Now() - start;
   members_.Note(delivery, outcomes, /*activated=*/false);
-  std::erase_if(delivery.members, [&outcomes](const WeightMember& member) {
-    return !outcomes.at(member.worker).status.ok();
-  });
+  // An answer that came after its call was given up may have started the activation of others.
+  const auto left_out = [&outcomes](const std::string& worker) {
+    return !outcomes.at(worker).status.ok();
+  };
+  std::erase_if(delivery.members,
+                [&](const WeightMember& member) { return left_out(member.worker); });
   const auto holders = static_cast<int64_t>(delivery.members.size());
   for (const WeightMember& member : delivery.members) activations->Start(member);
   absl::Duration longest;
-  for (const auto& [worker, answer] : activations->Await(departed)) {
-    outcomes[worker].status = answer.status;
-    outcomes[worker].took += answer.took;
+  for (const MemberAnswer& answer : activations->Await(departed)) {
+    if (left_out(answer.worker)) continue;
+    outcomes[answer.worker].status = answer.status;
+    outcomes[answer.worker].took = answer.ended - start;
     longest = std::max(longest, answer.took);
   }
   members_.Note(delivery, outcomes, /*activated=*/true);
@@ -257,6 +261,10 @@ DeliveryOutcomes ClusterTransport::SendBroadcast(const Delivery& delivery,
   const auto answers = broadcaster_->Send(
       delivery.manifest(), delivery.bytes(), group, deadline,
       [&](const std::string& worker) { return members_.Departed(delivery, worker); });
+  for (const WeightMember& member : group) {
+    const auto found = answers.find(member.worker);
+    if (found != answers.end() && found->second.status.ok()) activations.Start(member);
+  }
   if (chains.joinable()) chains.join();
   std::vector<WeightMember> relayed;  // that the broadcast has left out
   std::vector<WeightMember> unable;

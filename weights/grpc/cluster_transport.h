@@ -39,7 +39,8 @@ struct ClusterTransportOptions {
   // Maximum time to transfer one version; slower members are skipped. Absent: TransferTime of its
   // bytes.
   std::optional<absl::Duration> timeout = std::nullopt;
-  // Chains in other sites get differences from the committed version, if their first member has it.
+  // Chains in other sites get differences from the version committed before, if their first member
+  // has it.
   bool delta = false;
   // A chain member that is silent for longer is skipped.
   absl::Duration silence_timeout = absl::Seconds(8);
@@ -52,12 +53,14 @@ struct ClusterTransportOptions {
 
 // Carries versions from the trainer to the engines of a cluster, whose membership may change at any
 // time. Publish sends to all members in parallel: over shared memory if possible, otherwise along
-// one chain per site, or by one broadcast in the trainer's site. Each is told that the version is
-// committed as soon as it holds it. Publish takes at most the timeout and a call's, and does not
-// wait for members that leave meanwhile. Later publications do not wait for a member that
-// was unreachable; it is served in the background until it holds the committed version, like a
-// member that joins between publications. A member that refuses a version is offered it again at
-// long intervals. Publish is called by one thread. All else is thread-safe.
+// one chain per site, or by one broadcast in the trainer's site. Each member gets the receipt as
+// soon as it holds the version. Publish takes at most 1 s to cancel a background delivery, the
+// timeouts of the version and of an activation, and 1 s; it does not wait for members that leave
+// meanwhile. Later publications do not wait for a member that was unreachable; it is served in the
+// background until it holds the committed version, like a member that joins between publications.
+// If publications cancel that again and again, one of them serves the member.
+// A member that refuses a version is offered it again at long intervals. Publish is called by one
+// thread. All else is thread-safe.
 class ClusterTransport final : public WeightTransport {
  public:
   // `observer` may be null.
@@ -76,13 +79,15 @@ class ClusterTransport final : public WeightTransport {
  private:
   std::unique_ptr<WeightBroadcaster> MakeBroadcaster();
   absl::Duration Timeout(const Delivery& delivery) const;
-  // Sends and activates a version, and notes the results. Returns how many members hold it, which
-  // `delivery` then has.
+  // Sends and activates a version, and records the results. Removes the members that do not hold it
+  // from `delivery`, and returns how many are left.
   int64_t Serve(Delivery& delivery);
-  // Sends a version to members. The result has an entry for each. So have those below, which, where
-  // they know it before their end, tell `activations` of members that hold the version.
+  // Sends a version to members. Like the functions below, returns an entry for each member, and
+  // starts the activation of each as soon as its route reports that it holds the version. A
+  // broadcast reports at its end.
   DeliveryOutcomes Deliver(const Delivery& delivery,
                            const std::shared_ptr<MemberActivations>& activations);
+  // Its calls may end after it returns, so they share `activations`.
   DeliveryOutcomes SendShared(const Delivery& delivery,
                               const std::shared_ptr<MemberActivations>& activations,
                               const WeightArena& file, const std::vector<WeightMember>& members,

@@ -1,6 +1,5 @@
 #include "weights/grpc/member_activations.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "freshet/weights/v1/weight_service.grpc.pb.h"
@@ -16,9 +15,10 @@ MemberActivations::MemberActivations(std::string job, const CommitReceipt& recei
       calls_(std::move(channels), timeout, std::move(events)) {}
 
 void MemberActivations::Start(const WeightMember& member) {
-  const MutexLock lock(mu_);
-  if (closed_ || std::ranges::find(started_, member.worker) != started_.end()) return;
-  started_.push_back(member.worker);
+  {
+    const MutexLock lock(mu_);
+    if (closed_ || !started_.insert(member.worker).second) return;
+  }
   calls_.Start(member, [this](size_t, weights::v1::WeightService::Stub& stub,
                               grpc::ClientContext* context,
                               std::function<void(grpc::Status)> done) {
@@ -32,18 +32,13 @@ void MemberActivations::Start(const WeightMember& member) {
   });
 }
 
-std::map<std::string, MemberAnswer> MemberActivations::Await(
+std::vector<MemberAnswer> MemberActivations::Await(
     const std::function<bool(const std::string&)>& departed) {
-  std::vector<std::string> started;
   {
     const MutexLock lock(mu_);
     closed_ = true;
-    started = started_;
   }
-  const std::vector<MemberAnswer> answers = calls_.Await(departed);
-  std::map<std::string, MemberAnswer> by_worker;
-  for (size_t i = 0; i < started.size(); ++i) by_worker[started[i]] = answers[i];
-  return by_worker;
+  return calls_.Await(departed);
 }
 
 }  // namespace freshet

@@ -2,8 +2,8 @@
 #define FRESHET_WEIGHTS_GRPC_MEMBER_ACTIVATIONS_H_
 
 #include <functional>
-#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,20 +24,20 @@ class MemberActivations {
   MemberActivations(std::string job, const CommitReceipt& receipt, ChannelSource channels,
                     absl::Duration timeout, std::shared_ptr<EventCount> events);
 
-  // `member` holds the version. Does not block. Without effect for a member that was told, and
-  // during and after Await.
+  // Sends the receipt to `member`, which holds the version. Does not wait for the answer. No effect
+  // if it was sent before or Await has been called.
   void Start(const WeightMember& member) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Waits for the answers of the members that were told, by worker; `departed` as for MemberCalls.
-  std::map<std::string, MemberAnswer> Await(const std::function<bool(const std::string&)>& departed)
+  // Waits for the answers; `departed` as for MemberCalls.
+  std::vector<MemberAnswer> Await(const std::function<bool(const std::string&)>& departed)
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   const std::string job_;
   const CommitReceipt receipt_;
+  MemberCalls calls_;
   Mutex mu_;
-  MemberCalls calls_;                                      // with mu_ until it is closed
-  std::vector<std::string> started_ ABSL_GUARDED_BY(mu_);  // in the order of the calls
+  std::set<std::string> started_ ABSL_GUARDED_BY(mu_);  // workers
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
 };
 

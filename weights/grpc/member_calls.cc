@@ -35,14 +35,20 @@ struct MemberCalls::Call {
   void End(absl::Status status) {
     MutexLock lock(mu);
     if (std::exchange(done, true)) return;
-    answer = {std::move(status), absl::Now() - begun};
+    const absl::Time now = absl::Now();
+    answer = {std::move(status), now - begun, worker, now};
   }
 };
 
 void MemberCalls::Start(const WeightMember& member, const StartMemberCall& start) {
   const absl::Time now = absl::Now();
   const std::shared_ptr<Call> call(new Call{member.worker, now, now + timeout_ + kGrace});
-  calls_.push_back(call);
+  size_t index = 0;
+  {
+    const MutexLock lock(mu_);
+    index = calls_.size();
+    calls_.push_back(call);
+  }
   const std::shared_ptr<grpc::Channel> channel = channels_(member.address);
   if (channel == nullptr) {
     call->End(absl::UnavailableError(StrCat("no channel to ", member.address)));
@@ -50,20 +56,24 @@ void MemberCalls::Start(const WeightMember& member, const StartMemberCall& start
   }
   runtime::SetDeadline(call->context, timeout_);
   call->stub = weights::v1::WeightService::NewStub(channel);
-  start(calls_.size() - 1, *call->stub, &call->context,
-        [call, events = events_](const grpc::Status& status) {
-          call->End(runtime::GrpcToStatus(status));
-          events->Notify();
-        });
+  start(index, *call->stub, &call->context, [call, events = events_](const grpc::Status& status) {
+    call->End(runtime::GrpcToStatus(status));
+    events->Notify();
+  });
 }
 
 std::vector<MemberAnswer> MemberCalls::Await(
     const std::function<bool(const std::string&)>& departed) {
+  std::vector<std::shared_ptr<Call>> calls;
+  {
+    const MutexLock lock(mu_);
+    calls = calls_;
+  }
   while (true) {
     const uint64_t seen = events_->count();
     const absl::Time now = absl::Now();
     absl::Time give_up = absl::InfinitePast();
-    for (const auto& call : calls_) {
+    for (const auto& call : calls) {
       if (call->Done()) continue;
       if (departed && departed(call->worker)) {
         call->context.TryCancel();
@@ -78,7 +88,7 @@ std::vector<MemberAnswer> MemberCalls::Await(
     events_->Await(seen, give_up - now);
   }
   std::vector<MemberAnswer> answers;
-  for (const auto& call : calls_) {
+  for (const auto& call : calls) {
     MutexLock lock(call->mu);
     answers.push_back(call->answer);
   }

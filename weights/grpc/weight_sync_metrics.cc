@@ -29,8 +29,8 @@ WeightSyncMetrics::WeightSyncMetrics(prometheus::Registry& registry)
                               "of a broadcast that failed, by cause.")),
       members_(HistogramFamily(
           registry, "freshet_weight_member_seconds",
-          "Seconds until a member received the version of a publication, by route; one "
-          "observation per member that received it.")),
+          "Seconds until a member had activated the version of a publication, by route; one "
+          "observation per member that did.")),
       slowest_(CounterFamily(registry, "freshet_weight_slowest_member_seconds_total",
                              "Seconds that the slowest member of each publication took; over "
                              "freshet_weight_publications_total: their mean.")),
@@ -39,7 +39,8 @@ WeightSyncMetrics::WeightSyncMetrics(prometheus::Registry& registry)
   Histograms& seconds = HistogramFamily(
       registry, "freshet_weight_sync_seconds",
       "Seconds of the phases of a weight publication. The trainer times wait and stage, while "
-      "training pauses, and transfer and activate; each engine times verify.");
+      "training pauses, transfer (until the last member answers) and activate (the longest call, "
+      "during or after transfer); each engine times verify.");
   for (int i = 0; i < kNumWeightPhases; ++i) {
     const char* phase = WeightPhaseName(static_cast<WeightPhase>(i));
     phases_[static_cast<size_t>(i)] = &seconds.Add({{"phase", phase}}, LongSeconds());

@@ -76,22 +76,22 @@ TEST_P(HeadLogprobsTest, EqualsTheLogSoftmaxOfAllLogits) {
   }
 }
 
-TEST_P(HeadLogprobsTest, AddingToGivenGradientsGivesTheBitsOfAutograd) {
+TEST_P(HeadLogprobsTest, AddsTheBitsThatAutogradAdds) {
   const at::Tensor leaf = Head().set_requires_grad(true);
-  const auto gradients = [&](const at::Tensor& given) {
+  const auto gradients = [&](const at::Tensor& sum) {
     const TargetLogprobs out =
-        HeadLogprobs(hidden_, leaf, rows_, ids_, 0.7, Entropy::kDifferentiable, given);
+        HeadLogprobs(hidden_, leaf, rows_, ids_, 0.7, Entropy::kDifferentiable, sum);
     const at::Tensor weights = at::linspace(-1, 2, kRows);
     return torch::autograd::grad({((out.logprobs_M + out.entropies_M) * weights).sum()},
                                  {hidden_, leaf}, {}, std::nullopt, false, /*allow_unused=*/true);
   };
   const auto whole = gradients({});
   const at::Tensor before = at::randn({kVocab, 8});
-  const at::Tensor given = before.clone();
-  const auto added = gradients(given);
+  const at::Tensor sum = before.clone();
+  const auto added = gradients(sum);
   EXPECT_TRUE(at::equal(added[0], whole[0]));
   EXPECT_FALSE(added[1].defined());
-  EXPECT_TRUE(at::equal(given, before + whole[1]));
+  EXPECT_TRUE(at::equal(sum, before + whole[1]));
 }
 
 TEST_P(HeadLogprobsTest, EntropiesHaveNoGradientUnlessTheyAreDifferentiable) {

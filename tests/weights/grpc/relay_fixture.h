@@ -12,14 +12,14 @@
 
 namespace freshet {
 
-// A trainer and engines in this process, which it serves over the relay.
+// A trainer and its engines in one process. The route is the relay unless a test changes options_.
 class RelayFixture : public testing::Test {
  protected:
-  void StartEngines(int n, const std::string& site = "") {
+  void StartEngines(int n) {
     for (int i = 0; i < n; ++i) {
       engines_.push_back(MakeEngine(StrCat("engine-", i)));
       members_.push_back(engines_.back()->member());
-      members_.back().site = site;
+      members_.back().site = engine_site_;
     }
   }
   // With options_ and members_ as they are at the first call.
@@ -41,6 +41,7 @@ class RelayFixture : public testing::Test {
                                       .silence_timeout = absl::Minutes(1),
                                       .first_retry = absl::Hours(1),
                                       .last_retry = absl::Hours(1)};
+  std::string engine_site_;
   std::vector<std::unique_ptr<TestMember>> engines_;
   std::vector<WeightMember> members_;
   WeightSyncCounters counters_;

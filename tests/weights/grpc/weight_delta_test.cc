@@ -49,8 +49,8 @@ class WeightDeltaTest : public RelayFixture {
   WeightDeltaTest() {
     options_.site = "home";
     options_.delta = true;
+    engine_site_ = "far";
   }
-  void StartEngines(int n) { RelayFixture::StartEngines(n, "far"); }
   // Returns how many engines have activated it.
   int Publish(const VersionForTest& version) {
     Transport().Publish(version.Committed());

@@ -35,10 +35,6 @@ ClusterTransportOptions Options(ClusterRoute route) {
           .last_retry = absl::Milliseconds(100)};
 }
 
-int64_t Publish(ClusterTransport& transport, const VersionForTest& version) {
-  return transport.Publish(version.Committed());
-}
-
 // Child: an engine that lives until it is killed.
 TEST(WeightProcess, DISABLED_Engine) {
   const auto engine = MakeEngine("child");
@@ -67,7 +63,7 @@ TEST(WeightProcess, DISABLED_TrainerInTheMiddle) {
 TEST(WeightProcess, DISABLED_TrainerThatShared) {
   ClusterTransport transport(Options(ClusterRoute::kShm), TestChannel, SystemClock::Get(), nullptr);
   transport.SetMembers(1, {{"engine", std::getenv(kAddress)}});
-  const int64_t holders = Publish(transport, Version(1, 1));
+  const int64_t holders = transport.Publish(Version(1, 1).Committed());
   Child::TellAndWait(StrCat(holders));
 }
 
@@ -83,7 +79,7 @@ TEST(WeightProcess, ATrainerKilledInTheMiddleOfAVersionLeavesNothing) {
     ClusterTransport transport(Options(route), TestChannel, SystemClock::Get(), nullptr);
     transport.SetMembers(1, {engine->member()});
     const int64_t number = route == ClusterRoute::kRelay ? 1 : 2;
-    EXPECT_EQ(Publish(transport, Version(number, 2)), 1);
+    EXPECT_EQ(transport.Publish(Version(number, 2).Committed()), 1);
     EXPECT_EQ(*engine->subscriber().Take()->bytes, *Version(number, 2).bytes);
   }
 }
@@ -106,10 +102,10 @@ TEST(WeightProcess, AStoppedEngineHoldsUpNobodyAndCatchesUp) {
     const auto engine = MakeEngine("engine");
     ClusterTransport transport(Options(route), TestChannel, SystemClock::Get(), nullptr);
     transport.SetMembers(1, {{"a-child", stopped.line()}, engine->member()});
-    EXPECT_EQ(Publish(transport, Version(1, 1)), 2);
+    EXPECT_EQ(transport.Publish(Version(1, 1).Committed()), 2);
     stopped.Signal(SIGSTOP);
-    EXPECT_EQ(Publish(transport, Version(2, 1)), 1);
-    EXPECT_EQ(Publish(transport, Version(3, 1)), 1);
+    EXPECT_EQ(transport.Publish(Version(2, 1).Committed()), 1);
+    EXPECT_EQ(transport.Publish(Version(3, 1).Committed()), 1);
     EXPECT_EQ(*engine->subscriber().Take()->bytes, *Version(3, 1).bytes);
     stopped.Signal(SIGCONT);
     Mutex mu;
@@ -132,7 +128,7 @@ TEST(WeightProcess, AStoppedEngineHoldsUpNobodyAndCatchesUp) {
     EXPECT_TRUE(caught_up);
     // The transport notes it a moment after the engine holds the version.
     int64_t number = 4;
-    while (number < 100 && Publish(transport, Version(number, 1)) != 2) ++number;
+    while (number < 100 && transport.Publish(Version(number, 1).Committed()) != 2) ++number;
     EXPECT_LT(number, 100);
   }
 }
@@ -148,9 +144,9 @@ TEST(WeightProcess, AChainSurvivesTheDeathOfAnyOfItsEngines) {
     ClusterTransport transport(Options(ClusterRoute::kRelay), TestChannel, SystemClock::Get(),
                                nullptr);
     transport.SetMembers(1, members);
-    EXPECT_EQ(Publish(transport, Version(1, 1)), 3);
+    EXPECT_EQ(transport.Publish(Version(1, 1).Committed()), 3);
     engines[dead]->Kill();
-    EXPECT_EQ(Publish(transport, Version(2, 1)), 2) << dead;
+    EXPECT_EQ(transport.Publish(Version(2, 1).Committed()), 2) << dead;
   }
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -43,6 +44,30 @@ class MutePort {
   std::string address_;
 };
 
+// An engine that refuses every version, but not before another one has activated it.
+class WaitingEngine final : public weights::v1::WeightService::Service {
+ public:
+  explicit WaitingEngine(Notification& activated) : activated_(activated) {}
+  grpc::Status PrepareShared(grpc::ServerContext*, const weights::v1::PrepareSharedRequest*,
+                             weights::v1::PrepareReply*) override {
+    return Wait();
+  }
+  grpc::Status Prepare(
+      grpc::ServerContext*,
+      grpc::ServerReaderWriter<weights::v1::PrepareReply, weights::v1::PrepareRequest>*) override {
+    return Wait();
+  }
+  int waits() const { return waits_; }
+
+ private:
+  grpc::Status Wait() {
+    if (activated_.WaitFor(absl::Seconds(30))) ++waits_;
+    return {grpc::StatusCode::FAILED_PRECONDITION, "refused"};
+  }
+  Notification& activated_;
+  std::atomic<int> waits_ = 0;
+};
+
 // A chain of engines, some of which can be made to fail.
 class WeightRelayTest : public RelayFixture {
  protected:
@@ -75,6 +100,21 @@ class WeightRelayTest : public RelayFixture {
   std::vector<std::unique_ptr<PrepareProxy>> proxies_;
   std::vector<std::unique_ptr<LoopbackServer>> proxy_servers_;
 };
+
+TEST_F(WeightRelayTest, AnEngineActivatesAVersionBeforeASlowerOneHasIt) {
+  for (const ClusterRoute route : {ClusterRoute::kRelay, ClusterRoute::kShm}) {
+    Notification activated;
+    TestMember fast("fast",
+                    {std::make_shared<WeightSubscriber>([&] { activated.Notify(); }), {}, {}});
+    WaitingEngine slow(activated);
+    const LoopbackServer server(&slow);
+    options_.route = route;
+    members_ = {fast.member(), {"slow", server.address(), "", "another site"}};
+    EXPECT_EQ(Publish(1), 1);
+    EXPECT_EQ(slow.waits(), 1);
+    transport_ = nullptr;
+  }
+}
 
 TEST_F(WeightRelayTest, ChainsOfTwoToFourEnginesPassEveryVersionOn) {
   for (int n = 2; n <= 4; ++n) {
