@@ -167,9 +167,8 @@ class HeadFunction : public Function<HeadFunction> {
     at::Tensor d_hidden = at::zeros_like(hidden);
     at::Tensor d_head = adds ? stored->second.toTensor() : at::empty_like(head);
     const at::Tensor x = hidden.to(head.scalar_type());
-    const int64_t slice =
-        HeadChunkSize(num_rows, head.is_cpu(),
-                      adds ? head.size(1) * static_cast<int64_t>(head.element_size()) : 0);
+    const int64_t slice = HeadChunkSize(num_rows, head.is_cpu(),
+                                        head.size(1) * static_cast<int64_t>(head.element_size()));
     ChunkLogits chunks(head, std::min(slice, head.size(0)) * num_rows,
                        ctx->saved_data["temperature"].toDouble(), has_entropy);
     // Of a slice, in the head's type.
@@ -201,7 +200,7 @@ class HeadFunction : public Function<HeadFunction> {
             at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   } catch (const std::exception& error) {
     RethrowFor(error, [&] {
-      return LogitsOf(ctx->get_saved_variables()[1], !ctx->saved_data.contains("head_gradients"));
+      return LogitsOf(ctx->get_saved_variables()[1], ctx->saved_data.count("head_gradients") == 0);
     });
   }
 };

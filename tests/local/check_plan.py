@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the memory of `freshet plan` with the peak of `freshet local` for three shapes. The
+"""Compares the memory of `freshet plan` with the peak of `freshet local` for four shapes. The
 checkpoints are written from copies.
 
 usage: check_plan.py PROGRAMS [SHAPE]
@@ -21,7 +21,7 @@ model:
   init: random
   dtype: {dtype}
   config: {{model_type: llama, max_position_embeddings: 1024, {config}}}
-tokenizer: {{type: char, alphabet: "0123456789="}}
+tokenizer: {{type: char, alphabet: "0123456789={more}"}}
 dataset: {{type: copy, symbols: "0123456789", length: 8, train_rows: 800}}
 group_size: {group}
 prompts_per_step: 4
@@ -48,6 +48,11 @@ SHAPES = {
                           checkpointing="true",
                           config="hidden_size: 256, num_hidden_layers: 16, num_attention_heads: 4, "
                                  "num_key_value_heads: 2, intermediate_size: 768"),
+    # The gradients of a large vocabulary, tied.
+    "vocabulary": dict(dtype="bf16", kl="none", coef="", group=8, tokens=16, cache=32 * MIB, checkpointing="false",
+                       more="".join(chr(0x4E00 + i) for i in range(20000)),
+                       config="hidden_size: 1024, num_hidden_layers: 2, num_attention_heads: 8, "
+                              "intermediate_size: 1024, tie_word_embeddings: true"),
 }
 
 
@@ -71,7 +76,7 @@ def main():
     for name in sys.argv[2:] or SHAPES:
         with tempfile.TemporaryDirectory() as text:
             folder = pathlib.Path(text)
-            (folder / "job.yaml").write_text(JOB.format(**SHAPES[name]))
+            (folder / "job.yaml").write_text(JOB.format(**{"more": ""} | SHAPES[name]))
             command = [str(programs / "freshet"), "plan", "job.yaml", "--json"]
             plan = json.loads(subprocess.run(command, cwd=folder, check=True,
                                              stdout=subprocess.PIPE).stdout)["local"]

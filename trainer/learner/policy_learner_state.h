@@ -219,9 +219,9 @@ struct PolicyLearner::State {
   std::thread serving;                           // of another rank's parts, over `background`
 
   TargetLogprobs Forward(const TransformerWeights& with, const PackedBatch& batch, double temp,
-                         Entropy entropy, const at::Tensor& head_gradients = {}) const {
+                         Entropy entropy, const at::Tensor& head_sum = {}) const {
     return PackedForward(model, with, batch, temp, entropy, options.activation_checkpointing,
-                         head_gradients);
+                         head_sum);
   }
   // With the policy's weights, for Microbatches::AddGradients.
   TargetLogprobs ForwardPolicy(const PackedBatch& batch, double temp, Entropy entropy,

@@ -1,6 +1,7 @@
 #include "trainer/learner/memory_uses.h"
 
 #include "absl/strings/str_format.h"
+#include "model/head_chunk.h"
 #include "tests/testing/memory_limit.h"
 #include "tests/trainer/learner/policy_learner_fixture.h"
 #include "trainer/learner/microbatches.h"
@@ -71,9 +72,9 @@ TEST_F(MemoryUsesDeathTest, Gradients) {
 }
 
 TEST_F(MemoryUsesDeathTest, Logits) {
-  FRESHET_EXPECT_IN_CHILD(
-      ExitWith(TrainWith(kHeadBytes / 4, /*has_trained=*/true, 1)),
-      Shortage("logits", 24 * kMebi, "lower trainer.max_tokens_per_microbatch"));
+  FRESHET_EXPECT_IN_CHILD(ExitWith(TrainWith(kHeadBytes / 4, /*has_trained=*/true, 1)),
+                          Shortage("logits", LogitsBytes(kVocabulary, /*on_cpu=*/true),
+                                   "lower trainer.max_tokens_per_microbatch"));
 }
 
 TEST_F(MemoryUsesDeathTest, Activations) {

@@ -168,9 +168,11 @@ TEST_F(WeightRelayTest, AVersionEntersASiteOnceThoughAMemberIsDead) {
       if (i % 2 == 1) relayed += engine(i).counters().totals().bytes;
     }
     // Two engines of the site are alive: one has the version from the trainer, the other from it.
-    // A connection that is refused takes no chunk.
-    EXPECT_EQ(counters_.totals().bytes, 2 * kBytes) << dead;
-    EXPECT_EQ(relayed, kBytes) << dead;
+    // A connection to the dead one may take chunks before it fails.
+    EXPECT_GE(counters_.totals().bytes, 2 * kBytes) << dead;
+    EXPECT_LT(counters_.totals().bytes, 3 * kBytes) << dead;
+    EXPECT_GE(relayed, kBytes) << dead;
+    EXPECT_LT(relayed, 2 * kBytes) << dead;
   }
 }
 
