@@ -185,6 +185,12 @@ class Trainer {
     return true;
   }
 
+  void AwaitTaken(size_t engines) {
+    double step_seconds = 0;
+    double stall_steps = 0;
+    FRESHET_CHECK(AwaitTaken(engines, step_seconds, stall_steps));
+  }
+
   nlohmann::json Publish(const std::string& route) {
     Publisher(route);
     Pause(absl::Seconds(1));
@@ -216,14 +222,17 @@ class Trainer {
   }
 
   // With one more engine, which does not generate: a version as usual, and one in whose middle it
-  // dies. The times are until the last of the others has activated the version. A version that the
-  // dying engine has too does not count.
+  // dies. The times are until the last of the others has activated the version; they have taken the
+  // one before. A version that the dying engine has too does not count.
   nlohmann::json Kill(const std::string& route) {
     Publisher(route);
     for (int attempt = 0; attempt < kKillAttempts; ++attempt) {
+      const size_t others = engines_.size();
       Add(0);
       Send(route);
+      AwaitTaken(others);
       const double half = Send(route).members / 2;
+      AwaitTaken(others);
       EngineProcess& victim = *engines_.back();
       const Times disturbed = Send(route, [&] {
         Pause(absl::Seconds(half));
@@ -231,13 +240,14 @@ class Trainer {
       });
       const size_t activated = members_.count;
       Remove();
+      AwaitTaken(others);
       const Times usual = Send(route);
-      if (activated > engines_.size()) continue;
+      if (activated > others) continue;
       return {{"usual_seconds", usual.members},
               {"killed_seconds", disturbed.members},
               {"publish_seconds", disturbed.publish},
               {"holders", activated},
-              {"others", engines_.size()}};
+              {"others", others}};
     }
     return {{"error", "the engine dies too late"}};
   }
