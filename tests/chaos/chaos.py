@@ -158,7 +158,8 @@ def collect(cluster, scenario, state, storm):
 
 
 def facts_of_ranks(cluster, storm):
-    events = json.loads(cluster.freshet("get", "chaos", "-o", "json").stdout)["recent_events"]
+    watched = cluster.freshet("watch", "chaos", "--json", "--from-start", "--timeout", "60").stdout
+    events = [json.loads(line) for line in watched.splitlines()]
     return {"groups": cluster.log("trainer").count("event=ranks_formed"),
             "killed": storm.killed_ranks if schedule.only_on_ranks(storm.faults) else [],
             "notices": sum(event.get("notice", {}).get("kind") == "rank_lost" for event in events)}
