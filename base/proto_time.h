@@ -29,6 +29,10 @@ inline google::protobuf::Duration ToDuration(absl::Duration duration) {
   return proto;
 }
 
+inline absl::Duration FromDuration(const google::protobuf::Duration& proto) {
+  return absl::Seconds(proto.seconds()) + absl::Nanoseconds(proto.nanos());
+}
+
 }  // namespace freshet
 
 #endif  // FRESHET_BASE_PROTO_TIME_H_

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,6 +16,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "collective/communicator_backend.h"
+#include "weights/bucket_progress.h"
 #include "weights/manifest.h"
 #include "weights/weight_buffer_pool.h"
 #include "weights/weight_subscriber.h"
@@ -21,21 +24,27 @@
 
 namespace freshet {
 
-// A broadcast in which to take part, from an untrusted caller.
+// The broadcasts that together bring a version, from an untrusted caller.
 struct BroadcastOrder {
+  // One sender's broadcast.
+  struct Group {
+    std::string id;
+    int rank = 1;  // of this process; the sender has rank 0
+    int size = 2;
+    std::string rendezvous;              // "": this process belongs to the group already
+    std::vector<ByteRange> ranges = {};  // that it broadcasts, one after the other
+  };
   WeightManifest manifest;
   std::string backend;
-  std::string group;  // its id
-  int rank = 1;       // of this process; the broadcasting one has rank 0
-  int size = 2;
-  std::string rendezvous;  // "": this process belongs to the group already
-  int64_t first = 0;       // offset of the first byte that is broadcast
-  int64_t piece_bytes = 0;
-  absl::Duration silence_timeout;  // without progress the group has failed
+  // Side by side. Together their ranges are the version, or all of it but its beginning.
+  std::vector<Group> groups;
+  int64_t piece_bytes = 0;         // each range is broadcast in pieces of so many
+  absl::Duration silence_timeout;  // a group without progress has failed
 };
 
-// An engine's side of one job's broadcasts. Keeps its group from one version to the next. If a
-// group fails, keeps the verified prefix, so that the next group continues after it. Thread-safe.
+// An engine's side of one job's broadcasts. Keeps its groups from one version to the next. If a
+// group fails, the others end too; the verified prefix is kept, so that the next groups continue
+// after it. Thread-safe.
 class BroadcastReceiver {
  public:
   struct Reply {
@@ -72,28 +81,37 @@ class BroadcastReceiver {
  private:
   absl::StatusOr<std::shared_ptr<CommunicatorBackend>> Backend(const std::string& name)
       ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status CheckOrder(const BroadcastOrder& order) const;
+  // Returns the offset of the first byte that is broadcast.
+  absl::StatusOr<int64_t> CheckOrder(const BroadcastOrder& order) const;
   // Ends the former Receive, waits for its end, and becomes the only one. Returns its number.
-  absl::StatusOr<int64_t> Begin(const BroadcastOrder& order, absl::Time deadline,
+  absl::StatusOr<int64_t> Begin(const WeightManifest& manifest, int64_t first, absl::Time deadline,
                                 const std::function<bool()>& cancelled) ABSL_LOCKS_EXCLUDED(mu_);
+  using Communicators = std::map<std::string, std::shared_ptr<Communicator>>;  // by group
   // What a Receive in progress may wait in.
   struct Running {
     std::stop_source connecting;
-    std::shared_ptr<Communicator> communicator;
+    Communicators communicators;
     // Ends the Receive with ABORTED; does not wait.
     void Abort(const std::string& reason);
   };
   std::optional<Running> RunningLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void End() ABSL_LOCKS_EXCLUDED(mu_);
   // Memory for the version: what a failed group left, if it is of this version.
-  absl::Status Reserve(const BroadcastOrder& order) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Reserve(const WeightManifest& manifest, int64_t first) ABSL_LOCKS_EXCLUDED(mu_);
+  // Closes the groups that are not in the order.
+  void LeaveOthers(const BroadcastOrder& order) ABSL_LOCKS_EXCLUDED(mu_);
   absl::StatusOr<std::shared_ptr<Communicator>> Join(const BroadcastOrder& order,
+                                                     const BroadcastOrder::Group& group,
                                                      absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status TakePieces(const BroadcastOrder& order, Communicator& communicator,
-                          absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status Verify(const WeightManifest& manifest, int64_t first, int64_t size)
+  absl::Status TakePieces(const BroadcastOrder& order, const BroadcastOrder::Group& group,
+                          Communicator& communicator, absl::Time deadline);
+  absl::Status Verify(const WeightManifest& manifest, const std::vector<int64_t>& buckets)
       ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status Take(const BroadcastOrder& order, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  // One group's part of the version.
+  absl::Status TakePart(const BroadcastOrder& order, const BroadcastOrder::Group& group,
+                        absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Take(const BroadcastOrder& order, int64_t first, absl::Time deadline)
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Whether buffer_ is for this version, divided like this.
   bool KeepsLocked(const WeightManifest& manifest) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   int64_t VerifiedLocked(const WeightManifest& manifest) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -105,9 +123,9 @@ class BroadcastReceiver {
   WeightSyncObserver* const observer_;
   WeightBufferPool pool_;
 
-  // Of the Receive in progress alone; without one, buffer_ is guarded by mu_.
+  // Of the Receive in progress alone; without one, guarded by mu_.
   std::shared_ptr<WeightBuffer> buffer_;
-  absl::Duration verify_time_;
+  std::unique_ptr<BucketProgress> progress_;
 
   Mutex mu_;
   CondVar changed_;
@@ -115,15 +133,14 @@ class BroadcastReceiver {
   std::string closed_ ABSL_GUARDED_BY(mu_);  // why; "": it is not
   int64_t newest_ ABSL_GUARDED_BY(mu_) = 0;  // number of the newest Receive
   std::stop_source connecting_ ABSL_GUARDED_BY(mu_);
-  std::string group_ ABSL_GUARDED_BY(mu_);  // id of communicator_'s
-  std::shared_ptr<Communicator> communicator_ ABSL_GUARDED_BY(mu_);
+  Communicators communicators_ ABSL_GUARDED_BY(mu_);
+  absl::Duration verify_time_ ABSL_GUARDED_BY(mu_);
   std::string backend_name_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<CommunicatorBackend> backend_ ABSL_GUARDED_BY(mu_);
   // Of the version in buffer_; the content hash alone does not determine the sizes.
   std::string content_hash_ ABSL_GUARDED_BY(mu_);
   int64_t total_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t bucket_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t verified_ ABSL_GUARDED_BY(mu_) = 0;  // prefix of buffer_
 };
 
 }  // namespace freshet

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "weights/weight_arena.h"
 
 namespace freshet {
+
+class WeightShares;
 
 // Location of one tensor in a version's arena.
 struct WeightEntry {
@@ -42,6 +45,7 @@ struct WeightSnapshot {
 struct CommittedWeights {
   WeightSnapshot snapshot;
   CommitReceipt receipt;
+  std::shared_ptr<WeightShares> shares = nullptr;  // of its publisher; null: it alone holds it
 };
 
 // Limits for untrusted manifests.

@@ -13,6 +13,13 @@
 
 namespace freshet {
 
+// Bytes [first, first + size) of an arena.
+struct ByteRange {
+  int64_t first = 0;
+  int64_t size = 0;
+  friend bool operator==(const ByteRange&, const ByteRange&) = default;
+};
+
 // The copy of an arena in a GPU's memory that another process, its owner, has written. It is not
 // verified: copy it, compare the digest of what was copied, and take the arena's bytes if it
 // differs.

@@ -21,7 +21,8 @@ WeightPublisher::WeightPublisher(std::vector<WeightEntry> entries,
 
 WeightPublisher::~WeightPublisher() { AwaitPublished(); }
 
-absl::Status WeightPublisher::Stage(PolicyVersion policy, int64_t epoch, std::string_view arena) {
+absl::Status WeightPublisher::Stage(PolicyVersion policy, int64_t epoch, std::string_view arena,
+                                    std::shared_ptr<WeightShares> shares) {
   absl::Time start = SystemClock::Get().Now();
   AwaitPublished();
   if (observer_ != nullptr) {
@@ -29,6 +30,7 @@ absl::Status WeightPublisher::Stage(PolicyVersion policy, int64_t epoch, std::st
   }
   start = SystemClock::Get().Now();
   staged_ = {};
+  shares_ = std::move(shares);
   staged_.manifest.policy = policy;
   staged_.manifest.epoch = epoch;
   staged_.manifest.entries = entries_;
@@ -57,12 +59,12 @@ absl::Status WeightPublisher::Publish(const CommitReceipt& receipt,
     return FailedPrecondition("the staged weights are not those of the receipt for version ",
                               receipt.policy.version);
   }
-  publishing_ = std::jthread(
-      [this, version = CommittedWeights{staged_, receipt}, published = std::move(published)] {
-        holders_ = 0;
-        for (const auto& transport : transports_) holders_ += transport->Publish(version);
-        published();
-      });
+  publishing_ = std::jthread([this, version = CommittedWeights{staged_, receipt, shares_},
+                              published = std::move(published)] {
+    holders_ = 0;
+    for (const auto& transport : transports_) holders_ += transport->Publish(version);
+    published();
+  });
   return absl::OkStatus();
 }
 

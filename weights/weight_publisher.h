@@ -36,8 +36,9 @@ class WeightPublisher {
 
   // Waits for the publication in flight; then copies `arena` to `staged` and hashes it. Reuses
   // memory that no engine holds. RESOURCE_EXHAUSTED: there is no memory for the copy; nothing is
-  // staged.
-  absl::Status Stage(PolicyVersion policy, int64_t epoch, std::string_view arena);
+  // staged. `shares` are those of this arena; they may be null.
+  absl::Status Stage(PolicyVersion policy, int64_t epoch, std::string_view arena,
+                     std::shared_ptr<WeightShares> shares = nullptr);
 
   // Starts to publish the staged version with its receipt to every transport, one after the other.
   // `published` is called afterwards on the publishing thread. FAILED_PRECONDITION, with nothing
@@ -59,7 +60,8 @@ class WeightPublisher {
   WeightSyncObserver* const observer_;
   const std::optional<int64_t> bucket_bytes_;
   WeightSnapshot staged_;
-  int64_t holders_ = 0;  // written by the publishing thread
+  std::shared_ptr<WeightShares> shares_;  // of staged_
+  int64_t holders_ = 0;                   // written by the publishing thread
   std::jthread publishing_;
 };
 

@@ -54,7 +54,8 @@ class LonelyBackend final : public CommunicatorBackend {
  public:
   absl::StatusOr<std::string> NewRendezvous() override { return "secret"; }
   absl::StatusOr<std::unique_ptr<Communicator>> Connect(const GroupPlace& place) override {
-    if (brings != nullptr) return std::make_unique<FailingCommunicator>(brings);
+    if (brings != nullptr && place.size != lonely_size)
+      return std::make_unique<FailingCommunicator>(brings);
     connecting.Notify();
     Notification stopped;
     const std::stop_callback stop(place.stop, [&] { stopped.Notify(); });
@@ -63,6 +64,7 @@ class LonelyBackend final : public CommunicatorBackend {
   }
   Notification connecting;
   WeightBytes brings;
+  int lonely_size = 0;  // of groups that bring nothing
 };
 
 class BroadcastReceiverTest : public testing::Test {
@@ -70,10 +72,7 @@ class BroadcastReceiverTest : public testing::Test {
   BroadcastReceiverTest() {
     order_.manifest = version_.manifest;
     order_.backend = "lonely";
-    order_.group = "group";
-    order_.rank = 1;
-    order_.size = 2;
-    order_.rendezvous = "secret";
+    order_.groups = {{"group", 1, 2, "secret", {{0, 1000}}}};
     order_.piece_bytes = 128;
     order_.silence_timeout = absl::Minutes(2);
   }
@@ -101,21 +100,53 @@ class BroadcastReceiverTest : public testing::Test {
 TEST_F(BroadcastReceiverTest, AnOrderThatDoesNotFitIsRefusedBeforeAnythingIsAllocated) {
   const BroadcastOrder good = order_;
   const std::function<void(BroadcastOrder&)> harms[] = {
-      [](BroadcastOrder& o) { o.rank = 0; },
-      [](BroadcastOrder& o) { o.rank = 2; },
-      [](BroadcastOrder& o) { o.rank = -1; },
-      [](BroadcastOrder& o) { o.size = 1; },
-      [](BroadcastOrder& o) { o.size = 1 << 30; },
-      [](BroadcastOrder& o) { o.group = ""; },
-      [](BroadcastOrder& o) { o.group = std::string(10'000, 'g'); },
-      [](BroadcastOrder& o) { o.rendezvous = std::string(10'000, 's'); },
+      [](BroadcastOrder& o) { o.groups.clear(); },
+      [](BroadcastOrder& o) { o.groups.resize(1000, o.groups[0]); },
+      [](BroadcastOrder& o) {
+        o.groups.push_back({"group", 1, 2, "secret", {}});
+      },  // the same
+      [](BroadcastOrder& o) { o.groups[0].rank = 0; },
+      [](BroadcastOrder& o) { o.groups[0].rank = 2; },
+      [](BroadcastOrder& o) { o.groups[0].rank = -1; },
+      [](BroadcastOrder& o) { o.groups[0].size = 1; },
+      [](BroadcastOrder& o) { o.groups[0].size = 1 << 30; },
+      [](BroadcastOrder& o) { o.groups[0].id = ""; },
+      [](BroadcastOrder& o) { o.groups[0].id = std::string(10'000, 'g'); },
+      [](BroadcastOrder& o) { o.groups[0].rendezvous = std::string(10'000, 's'); },
       [](BroadcastOrder& o) { o.piece_bytes = 0; },
       [](BroadcastOrder& o) { o.piece_bytes = -64; },
-      [](BroadcastOrder& o) { o.piece_bytes = 65; },
+      [](BroadcastOrder& o) { o.piece_bytes = 63; },
       [](BroadcastOrder& o) { o.piece_bytes = int64_t{64} << 30; },
-      [](BroadcastOrder& o) { o.first = -64; },
-      [](BroadcastOrder& o) { o.first = 32; },
-      [](BroadcastOrder& o) { o.first = 1024; },
+      [](BroadcastOrder& o) {
+        o.groups[0].ranges = {{-64, 1064}};
+      },
+      [](BroadcastOrder& o) {
+        o.groups[0].ranges = {{32, 968}};
+      },
+      [](BroadcastOrder& o) {
+        o.groups[0].ranges = {{1024, 64}};
+      },
+      [](BroadcastOrder& o) {
+        o.groups[0].ranges = {{0, 999}};
+      },
+      [](BroadcastOrder& o) {
+        o.groups[0].ranges = {{0, int64_t{1} << 62}};
+      },
+      [](BroadcastOrder& o) {
+        o.groups[0].ranges = {{0, 500}, {500, -500}, {0, 1000}};
+      },
+      [](BroadcastOrder& o) {
+        o.groups[0].ranges = {{0, 500}, {501, 499}};
+      },
+      [](BroadcastOrder& o) {
+        o.groups[0].ranges = {{0, 500}, {499, 501}};
+      },
+      [](BroadcastOrder& o) {
+        o.groups[0].ranges.assign(100'000, {0, 0});
+      },
+      [](BroadcastOrder& o) {
+        o.groups.push_back({"other", 1, 2, "secret", {{0, 1000}}});
+      },
       [](BroadcastOrder& o) { o.manifest.total_bytes = int64_t{1} << 60; },
       [](BroadcastOrder& o) { o.manifest.bucket_bytes = 0; },
   };
@@ -127,7 +158,7 @@ TEST_F(BroadcastReceiverTest, AnOrderThatDoesNotFitIsRefusedBeforeAnythingIsAllo
     EXPECT_EQ(Receive().code(), Code::kInvalidArgument);
   }
   order_ = good;
-  order_.first = 64;  // not here
+  order_.groups[0].ranges = {{64, 936}};  // the beginning is not here
   EXPECT_EQ(Receive().code(), Code::kFailedPrecondition);
 }
 
@@ -151,26 +182,37 @@ TEST_F(BroadcastReceiverTest, KeepsWhatAFailedGroupBroughtForTheSameVersionOnly)
   ASSERT_EQ(Receive().code(), Code::kUnavailable);
   EXPECT_EQ(Ask(version_.manifest, "lonely")->verified, 256);
   const BroadcastOrder good = order_;
-  order_.manifest.bucket_bytes = order_.piece_bytes = order_.first = 63;  // as many buckets
+  order_.manifest.bucket_bytes = order_.piece_bytes = 63;  // as many buckets
+  order_.groups[0].ranges = {{63, 937}};
   EXPECT_EQ(Ask(order_.manifest, "lonely")->verified, 0);
   EXPECT_EQ(Receive().code(), Code::kFailedPrecondition);
   order_ = good;
-  order_.first = 320;
+  order_.groups[0].ranges = {{320, 680}};
   EXPECT_EQ(Receive().code(), Code::kFailedPrecondition);
   // Bytes that the next group brings are verified again, also those that were here.
   order_ = good;
-  order_.group = "next";
-  order_.first = 128;
+  order_.groups[0].id = "next";
+  order_.groups[0].ranges = {{128, 872}};
   EXPECT_EQ(Receive().code(), Code::kUnavailable);
   EXPECT_EQ(Ask(version_.manifest, "lonely")->verified, 128);
   // As many buckets of other sizes: needs other memory.
-  order_.group = "last";
-  order_.first = 0;
+  order_.groups[0].id = "last";
   order_.manifest.bucket_bytes = order_.piece_bytes = 1 << 16;
   order_.manifest.total_bytes = 15 * order_.piece_bytes + 1;
   order_.manifest.entries.clear();
+  order_.groups[0].ranges = {{0, order_.manifest.total_bytes}};
   EXPECT_EQ(Receive().code(), Code::kUnavailable);
   EXPECT_EQ(Ask(order_.manifest, "lonely")->verified, 0);
+}
+
+// Its second group would never come together.
+TEST_F(BroadcastReceiverTest, AGroupThatFailsEndsTheOthers) {
+  backend_->brings = version_.bytes;
+  backend_->lonely_size = 3;
+  order_.groups = {{"lonely", 1, 3, "secret", {{0, 100}, {600, 400}}},
+                   {"group", 1, 2, "secret", {{100, 500}}}};
+  EXPECT_EQ(Receive().code(), Code::kUnavailable);
+  EXPECT_EQ(Ask(version_.manifest, "lonely")->verified, 0);
 }
 
 TEST_F(BroadcastReceiverTest, ANewerCallEndsTheOneInProgress) {
@@ -185,10 +227,10 @@ TEST_F(BroadcastReceiverTest, ANewerCallEndsTheOneInProgress) {
 
 TEST_F(BroadcastReceiverTest, OnlyAMemberOfTheGroupNeedsNoRendezvous) {
   backend_->brings = version_.bytes;
-  order_.rendezvous = "";
+  order_.groups[0].rendezvous = "";
   EXPECT_EQ(Receive().code(), Code::kUnavailable);
   EXPECT_EQ(Ask(version_.manifest, "lonely")->verified, 0);
-  order_.rendezvous = "secret";
+  order_.groups[0].rendezvous = "secret";
   EXPECT_EQ(Receive().code(), Code::kUnavailable);  // after two pieces
   EXPECT_EQ(Ask(version_.manifest, "lonely")->verified, 256);
 }

@@ -15,6 +15,8 @@
 
 namespace freshet {
 
+class WeightShares;
+
 // A process that takes part in data-parallel training.
 struct RankState {
   int rank = 0;
@@ -64,6 +66,9 @@ class Learner {
   // The parameters as one flat arena to publish, valid until the next TrainStep or Arena. INTERNAL:
   // they cannot be copied from a GPU. UNAVAILABLE: StateLost().
   virtual absl::StatusOr<std::string_view> Arena() const = 0;
+
+  // What each rank holds of the last Arena(), to publish it together; null: nothing.
+  virtual std::shared_ptr<WeightShares> Shares() const { return nullptr; }
 
   // The learner's state for a checkpoint, which may be lent: TrainStep then waits, before it
   // changes the state, until the result has copied it or all holders have dropped the result.

@@ -185,6 +185,37 @@ absl::Status PolicyLearner::HoldWholeState() try {
   return TorchError(error);
 }
 
+// As they would divide the state.
+std::vector<std::vector<ByteRange>> PolicyLearner::ShareRanges() const {
+  const ShardLayout divided(state_->layout, state_->ranks->size());
+  const auto element = static_cast<int64_t>(at::elementSize(state_->type()));
+  std::vector<std::vector<ByteRange>> ranges(static_cast<size_t>(divided.ranks()));
+  for (size_t rank = 0; rank < ranges.size(); ++rank) {
+    for (size_t b = 0; b < divided.blocks().size(); ++b) {
+      const ShardLayout::Part part = divided.PartOf(static_cast<int>(rank), b);
+      if (part.size > 0) ranges[rank].push_back({part.begin * element, part.size * element});
+    }
+  }
+  return ranges;
+}
+
+absl::Status PolicyLearner::CopyShare(std::span<std::byte> share) const try {
+  const auto rank = static_cast<size_t>(state_->ranks->rank());
+  const bool is_part = state_->divides_weights();
+  const auto element = static_cast<int64_t>(at::elementSize(state_->type()));
+  int64_t place = 0;
+  for (const ByteRange& range : ShareRanges()[rank]) {
+    const at::Tensor& from = is_part ? state_->part_weights() : state_->weights;
+    const int64_t begin = is_part ? place : range.first;
+    at::from_blob(share.data() + place, {range.size / element}, state_->type())
+        .copy_(from.narrow(0, begin / element, range.size / element));
+    place += range.size;
+  }
+  return absl::OkStatus();
+} catch (const std::exception& error) {
+  return TorchError(error);
+}
+
 // This rank's part is written to the beginning of the gradients, over blocks that have been
 // added up: the parts before a block are not longer than the blocks before it.
 absl::Status PolicyLearner::ReduceGradients() {

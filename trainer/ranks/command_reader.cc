@@ -50,10 +50,21 @@ absl::Status CommandReader::Read() {
       case RankCommand::kWork:
         FRESHET_RETURN_IF_ERROR(Keep(std::move(command)));
         break;
+      case RankCommand::kSendShare:
+      case RankCommand::kAbortShare: {
+        const MutexLock lock(handling_);
+        if (share_handler_) share_handler_(command);
+        break;
+      }
       case RankCommand::COMMAND_NOT_SET:
         return DataLoss("an empty command");
     }
   }
+}
+
+void CommandReader::SetShareHandler(std::function<void(const RankCommand&)> handler) {
+  const MutexLock lock(handling_);
+  share_handler_ = std::move(handler);
 }
 
 absl::Status CommandReader::Keep(RankCommand command) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <deque>
+#include <functional>
 #include <thread>
 
 #include "absl/status/status.h"
@@ -15,8 +16,9 @@
 
 namespace freshet {
 
-// A thread reads rank 0's messages and separates commands from chunks of collective operations,
-// which two threads of this rank may await. Thread-safe.
+// A thread reads rank 0's messages and separates commands to work from chunks of collective
+// operations, which two threads of this rank may await, and from commands about shares.
+// Thread-safe.
 class CommandReader {
  public:
   // Only this object receives from `socket`, which must outlive it.
@@ -29,6 +31,11 @@ class CommandReader {
   // rank 0 sends in advance.
   absl::StatusOr<trainer::v1::RankCommand> Next(absl::Duration timeout);
 
+  // Commands to send or abort a share go to `handler`, on the reader's thread, from now on. Empty:
+  // they are dropped.
+  void SetShareHandler(std::function<void(const trainer::v1::RankCommand&)> handler)
+      ABSL_LOCKS_EXCLUDED(handling_);
+
   RelayInbox& inbox(RelayGroup group) { return inboxes_[static_cast<size_t>(group)]; }
 
  private:
@@ -37,6 +44,8 @@ class CommandReader {
 
   MessageSocket& socket_;
   std::array<RelayInbox, kNumRelayGroups> inboxes_;
+  Mutex handling_;  // also while the handler runs
+  std::function<void(const trainer::v1::RankCommand&)> share_handler_ ABSL_GUARDED_BY(handling_);
   Mutex mu_;
   CondVar changed_;
   std::deque<trainer::v1::RankCommand> commands_ ABSL_GUARDED_BY(mu_);

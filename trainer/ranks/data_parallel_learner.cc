@@ -29,8 +29,12 @@ RankAttempt DecideRanks(int ranks, int64_t lost) {
 }
 
 DataParallelLearner::DataParallelLearner(std::shared_ptr<PolicyLearner> learner,
-                                         std::unique_ptr<RankStarter> starter, int ranks)
-    : learner_(std::move(learner)), starter_(std::move(starter)), ranks_(ranks) {
+                                         std::unique_ptr<RankStarter> starter, int ranks,
+                                         bool shares)
+    : learner_(std::move(learner)),
+      starter_(std::move(starter)),
+      ranks_(ranks),
+      keeps_shares_(shares) {
   FRESHET_CHECK(ranks >= 2);
 }
 
@@ -195,6 +199,28 @@ absl::Status DataParallelLearner::LossError() const {
 }
 
 absl::StatusOr<std::string_view> DataParallelLearner::Arena() const {
+  shares_ = nullptr;
+  absl::StatusOr<std::string_view> arena = WholeArena();
+  if (arena.ok() && keeps_shares_ && group_ != nullptr) shares_ = StageShares();
+  return arena;
+}
+
+std::shared_ptr<WeightShares> DataParallelLearner::StageShares() const {
+  if (!group_->communicator().error().ok()) return nullptr;
+  RankWork work;
+  work.set_kind(RankWork::KIND_STAGE_SHARE);
+  work.set_share(++share_number_);
+  {
+    const MutexLock lock(mu_);
+    work.set_step(step_);
+  }
+  for (int rank = 1; rank < group_->communicator().size(); ++rank) {
+    if (!group_->Send(rank, work).ok()) return nullptr;  // the next step notices
+  }
+  return group_->Shares(share_number_, learner_->ShareRanges());
+}
+
+absl::StatusOr<std::string_view> DataParallelLearner::WholeArena() const {
   if (StateLost()) return LossError();
   if (!learner_->divided()) return learner_->Arena();
   if (learner_->options().sharding == Sharding::kFull) {

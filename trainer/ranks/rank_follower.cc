@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
@@ -17,6 +19,7 @@
 #include "trainer/ranks/command_reader.h"
 #include "trainer/ranks/rank_group.h"
 #include "trainer/ranks/rank_work.h"
+#include "trainer/ranks/share_sender.h"
 
 namespace freshet {
 namespace {
@@ -55,6 +58,12 @@ class Reports {
       report_.clear_phase();
     }
     (void)Send();  // the thread notices if rank 0 is gone
+  }
+  void SendShareSent(const trainer::v1::ShareSent& sent) {
+    RankReport report;
+    *report.mutable_share_sent() = sent;
+    const MutexLock lock(mu_);
+    (void)socket_.Send(report, kReportTimeout);  // the thread notices if rank 0 is gone
   }
   absl::Status SendChunk(RelayGroup group, std::string bytes, absl::Duration timeout) {
     RankReport report;
@@ -140,7 +149,18 @@ class CurrentCommunicators {
   bool orphaned_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-absl::Status Do(const RankWork& work, PolicyLearner& learner, Communicator& communicator) {
+// Rank 0 learns that a share is missing when it is to be sent.
+void StageShare(int64_t number, const PolicyLearner& learner, int rank, ShareSender& shares) {
+  const absl::Status staged =
+      shares.Stage(number, learner.ShareRanges()[static_cast<size_t>(rank)],
+                   [&](std::span<std::byte> share) { return learner.CopyShare(share); });
+  if (staged.ok()) return;
+  FRESHET_LOG(Warning) << "event=share_not_staged share=" << number
+                       << " reason=" << LogQuoted(Message(staged));
+}
+
+absl::Status Do(const RankWork& work, PolicyLearner& learner, Communicator& communicator,
+                ShareSender& shares) {
   switch (work.kind()) {
     case RankWork::KIND_PROXIMAL: {
       FRESHET_ASSIGN_OR_RETURN(Minibatch share, ShareOf(work));
@@ -156,6 +176,9 @@ absl::Status Do(const RankWork& work, PolicyLearner& learner, Communicator& comm
       return learner.SendSnapshot();
     case RankWork::KIND_SEND_STATE:
       return learner.SendState();
+    case RankWork::KIND_STAGE_SHARE:
+      StageShare(work.share(), learner, communicator.rank(), shares);
+      return absl::OkStatus();
     default:
       return DataLoss("work of kind ", static_cast<int>(work.kind()));
   }
@@ -209,6 +232,13 @@ absl::Status Work(CommandReader& commands, const RankParts& parts, Reports& repo
     return status;
   };
   if (const absl::Status synced = learner->SyncFromRankZero(); !synced.ok()) return leave(synced);
+  ShareSender shares(parts.open_backend, SystemClock::Get(),
+                     [&](const trainer::v1::ShareSent& sent) { reports.SendShareSent(sent); });
+  commands.SetShareHandler([&](const RankCommand& about_share) {
+    if (about_share.has_send_share()) shares.Send(about_share.send_share());
+    if (about_share.has_abort_share()) shares.Abort(about_share.abort_share());
+  });
+  const absl::Cleanup no_shares = [&] { commands.SetShareHandler({}); };
   int64_t step = 0;
   while (true) {
     reports.Set(RankReport::STATE_IDLE, step);
@@ -220,7 +250,7 @@ absl::Status Work(CommandReader& commands, const RankParts& parts, Reports& repo
     const RankWork& work = command.work();
     step = work.step();
     reports.Set(RankReport::STATE_TRAINING, step);
-    const absl::Status done = Do(work, *learner, *communicator);
+    const absl::Status done = Do(work, *learner, *communicator, shares);
     if (const absl::Status failed = communicator->error(); !failed.ok()) return leave(failed);
     // After other errors rank 0 ends the group.
     if (!done.ok() && !absl::IsFailedPrecondition(done)) return done;

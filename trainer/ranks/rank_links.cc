@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <stop_token>
 #include <thread>
 #include <utility>
 
 #include "absl/time/clock.h"
 #include "base/mutex.h"
+#include "base/proto_time.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/utf8.h"
@@ -106,6 +108,57 @@ class RankStates {
   std::vector<Communicator*> communicators_ ABSL_GUARDED_BY(mu_);
 };
 
+// Commands to send a share that have no result yet. Thread-safe.
+class PendingShares {
+ public:
+  using Done = std::function<void(const absl::Status&)>;
+
+  // Returns the command's id; 0: the rank is lost, and `done` was called.
+  int64_t Add(Done done) {
+    absl::Status lost;
+    {
+      const MutexLock lock(mu_);
+      if (lost_.ok()) {
+        pending_[++ids_] = std::move(done);
+        return ids_;
+      }
+      lost = lost_;
+    }
+    done(lost);
+    return 0;
+  }
+  // Without effect if it has ended.
+  void End(int64_t id, const absl::Status& status) {
+    Done done;
+    {
+      const MutexLock lock(mu_);
+      const auto found = pending_.find(id);
+      if (found == pending_.end()) return;
+      done = std::move(found->second);
+      pending_.erase(found);
+    }
+    done(status);
+  }
+  // Ends all, and those that come later.
+  void Fail(const absl::Status& error) {
+    std::map<int64_t, Done> failed;
+    absl::Status lost;
+    {
+      const MutexLock lock(mu_);
+      lost_.Update(error);
+      lost = lost_;
+      failed.swap(pending_);
+    }
+    for (const auto& [id, done] : failed) done(lost);
+  }
+
+ private:
+  Mutex mu_;
+  int64_t ids_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<int64_t, Done> pending_ ABSL_GUARDED_BY(mu_);
+  absl::Status lost_ ABSL_GUARDED_BY(mu_);
+};
+
 // A link and the thread that listens to it.
 class LinkedRank {
  public:
@@ -115,7 +168,7 @@ class LinkedRank {
   // Closes the link and waits for the thread.
   void Stop() {
     ending_.Notify();
-    FailInboxes(absl::UnavailableError("the group has ended"));
+    Fail(absl::UnavailableError("the group has ended"));
     Kill();
     if (listener_.joinable()) listener_.join();
   }
@@ -123,6 +176,13 @@ class LinkedRank {
   absl::Status Send(const RankCommand& command, absl::Duration timeout) {
     const MutexLock lock(sending_);
     return socket_.Send(command, timeout);
+  }
+  void SendShare(RankCommand command, PendingShares::Done done) {
+    const int64_t id = shares_.Add(std::move(done));
+    if (id == 0) return;
+    command.mutable_send_share()->set_id(id);
+    const absl::Status sent = Send(command, kSendTimeout);
+    if (!sent.ok()) shares_.End(id, sent);
   }
   RelayInbox& inbox(RelayGroup group) { return inboxes_[static_cast<size_t>(group)]; }
   int number() const { return link_.number; }
@@ -133,7 +193,7 @@ class LinkedRank {
       const std::string reason = Hear(index, start_timeout, silence, states);
       if (reason.empty() || ending_.HasBeenNotified()) return;
       const std::string text = StrCat("rank ", link_.number, " ", reason);
-      FailInboxes(absl::UnavailableError(text));
+      Fail(absl::UnavailableError(text));
       states.Lose(index, text);
       if (on_loss != nullptr) on_loss(link_.number);
     });
@@ -157,8 +217,8 @@ class LinkedRank {
         return StrCat("failed: ", ValidUtf8(report.error(), kMaxTextBytes));
       }
       if (report.state() == RankReport::STATE_LEFT) {
-        FailInboxes(StatusOf(absl::StatusCode::kUnavailable, "rank ", link_.number,
-                             " has left: ", ValidUtf8(report.error(), kMaxTextBytes)));
+        Fail(StatusOf(absl::StatusCode::kUnavailable, "rank ", link_.number,
+                      " has left: ", ValidUtf8(report.error(), kMaxTextBytes)));
         return "";
       }
       patience = silence;
@@ -166,6 +226,10 @@ class LinkedRank {
         inbox(RelayGroup::kTraining).Put(std::move(*report.mutable_collective()));
       } else if (report.has_background()) {
         inbox(RelayGroup::kBackground).Put(std::move(*report.mutable_background()));
+      } else if (report.has_share_sent()) {
+        const trainer::v1::ShareSent& sent = report.share_sent();
+        shares_.End(sent.id(), absl::Status(static_cast<absl::StatusCode>(sent.code()),
+                                            ValidUtf8(sent.message(), kMaxTextBytes)));
       } else {
         states.Report(index, report);
       }
@@ -177,19 +241,61 @@ class LinkedRank {
     link_.peer->Kill();
   }
 
-  void FailInboxes(const absl::Status& error) {
+  void Fail(const absl::Status& error) {
     for (RelayInbox& inbox : inboxes_) inbox.Fail(error);
+    shares_.Fail(error);
   }
 
   RankLink link_;
   MessageSocket socket_;
   Mutex sending_;  // two groups send
   std::array<RelayInbox, kNumRelayGroups> inboxes_;
+  PendingShares shares_;
   Notification ending_;
   std::thread listener_;
 };
 
-using LinkedRanks = std::vector<std::unique_ptr<LinkedRank>>;
+using LinkedRanks = std::vector<std::shared_ptr<LinkedRank>>;
+
+// What ranks behind links have staged. Their group may end before it.
+class LinkedShares final : public WeightShares {
+ public:
+  LinkedShares(LinkedRanks ranks, int64_t number, std::vector<std::vector<ByteRange>> ranges)
+      : ranks_(std::move(ranks)), number_(number), ranges_(std::move(ranges)) {}
+
+  const std::vector<std::vector<ByteRange>>& ranges() const override { return ranges_; }
+  const void* senders() const override { return ranks_.front().get(); }
+  void Send(size_t sender, const std::string& backend, const SendOrder& order,
+            absl::Duration timeout, std::function<void(const absl::Status&)> done) override {
+    RankCommand command;
+    trainer::v1::SendShare& share = *command.mutable_send_share();
+    share.set_share(number_);
+    share.set_backend(backend);
+    share.set_group(order.group);
+    share.set_size(order.size);
+    share.set_rendezvous(order.rendezvous);
+    share.set_piece_bytes(order.piece_bytes);
+    *share.mutable_silence_timeout() = ToDuration(order.silence_timeout);
+    *share.mutable_timeout() = ToDuration(timeout);
+    LinkedRank& rank = *ranks_[sender - 1];
+    rank.SendShare(std::move(command), [done = std::move(done),
+                                        number = rank.number()](const absl::Status& status) {
+      done(status.ok() ? status
+                       : StatusOf(status.code(), "trainer rank ", number, ": ", Message(status)));
+    });
+  }
+  void Abort(size_t sender, const std::string& group, const std::string& reason) override {
+    RankCommand command;
+    command.mutable_abort_share()->set_group(group);
+    command.mutable_abort_share()->set_reason(ValidUtf8(reason, kMaxTextBytes));
+    (void)ranks_[sender - 1]->Send(command, kSendTimeout);  // fails if the rank is lost
+  }
+
+ private:
+  const LinkedRanks ranks_;
+  const int64_t number_;
+  const std::vector<std::vector<ByteRange>> ranges_;
+};
 
 // Rank 0's links of a group. `ranks` must outlive it.
 class LeaderLinks final : public RelayLinks {
@@ -210,7 +316,7 @@ class LeaderLinks final : public RelayLinks {
   }
   // The group's end closes the sockets, which still carry the ranks' last reports.
   void Close() override {
-    for (const std::unique_ptr<LinkedRank>& rank : ranks_) {
+    for (const std::shared_ptr<LinkedRank>& rank : ranks_) {
       rank->inbox(group_).Fail(absl::UnavailableError("the group has ended"));
     }
   }
@@ -226,7 +332,7 @@ class LinkedRankGroup final : public RankGroup {
  public:
   explicit LinkedRankGroup(std::vector<RankLink> links) : states_(links) {
     for (RankLink& link : links) {
-      ranks_.push_back(std::make_unique<LinkedRank>(std::move(link)));
+      ranks_.push_back(std::make_shared<LinkedRank>(std::move(link)));
     }
   }
 
@@ -279,7 +385,7 @@ class LinkedRankGroup final : public RankGroup {
     states_.Detach();
     communicator_ = nullptr;
     background_ = nullptr;
-    for (const std::unique_ptr<LinkedRank>& rank : ranks_) rank->Stop();
+    for (const std::shared_ptr<LinkedRank>& rank : ranks_) rank->Stop();
   }
 
   Communicator& communicator() override { return *communicator_; }
@@ -292,6 +398,10 @@ class LinkedRankGroup final : public RankGroup {
     const absl::Status sent = to.Send(command, kSendTimeout);
     if (sent.ok()) return sent;
     return StatusOf(sent.code(), "rank ", to.number(), " takes no work: ", Message(sent));
+  }
+  std::shared_ptr<WeightShares> Shares(int64_t number,
+                                       std::vector<std::vector<ByteRange>> ranges) override {
+    return std::make_shared<LinkedShares>(ranks_, number, std::move(ranges));
   }
   std::string LossReason(absl::Duration patience) override { return states_.AwaitReason(patience); }
   std::vector<RankReport> Reports() const override { return states_.reports(); }

@@ -259,7 +259,7 @@ DeliveryOutcomes ClusterTransport::SendBroadcast(const Delivery& delivery,
         std::jthread([&] { outcomes = SendRelay(delivery, activations, elsewhere, deadline); });
   }
   const auto answers = broadcaster_->Send(
-      delivery.manifest(), delivery.bytes(), group, deadline,
+      delivery.version, group, deadline,
       [&](const std::string& worker) { return members_.Departed(delivery, worker); });
   for (const WeightMember& member : group) {
     const auto found = answers.find(member.worker);

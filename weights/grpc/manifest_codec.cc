@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/proto_time.h"
 #include "base/str_cat.h"
 
 namespace freshet {
@@ -96,9 +97,7 @@ absl::Duration SilenceFromProto(const google::protobuf::Duration* message, absl:
   constexpr absl::Duration kDefault = absl::Seconds(30);
   constexpr absl::Duration kLeast = absl::Milliseconds(10);
   if (message == nullptr) return std::min(kDefault, at_most);
-  const absl::Duration silence =
-      absl::Seconds(message->seconds()) + absl::Nanoseconds(message->nanos());
-  return std::clamp(silence, kLeast, std::max(at_most, kLeast));
+  return std::clamp(FromDuration(*message), kLeast, std::max(at_most, kLeast));
 }
 
 }  // namespace freshet

@@ -1,10 +1,7 @@
 #include "weights/grpc/weight_broadcaster.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <optional>
-#include <span>
-#include <stop_token>
 #include <thread>
 #include <utility>
 
@@ -16,7 +13,6 @@
 #include "services/runtime/process_identity.h"
 #include "services/runtime/status.h"
 #include "weights/grpc/manifest_codec.h"
-#include "weights/transfer_time.h"
 
 namespace freshet {
 namespace {
@@ -24,26 +20,33 @@ namespace {
 // A group may fail twice in a version; after that the caller has other ways.
 constexpr int kGroupsPerVersion = 3;
 
+// What a sender broadcasts of a version's bytes from `first` on.
+std::vector<ByteRange> RangesOf(int64_t first, int64_t total, const WeightShares* shares,
+                                size_t sender) {
+  if (shares != nullptr) return shares->ranges()[sender];
+  return first < total ? std::vector<ByteRange>{{first, total - first}} : std::vector<ByteRange>();
+}
+
 // Whether it is the answer of a member that has taken part to the end.
 bool IsFinal(const absl::Status& status) { return status.ok() || absl::IsDataLoss(status); }
 
 }  // namespace
 
-// Shared with the ends of calls that were abandoned.
-struct WeightBroadcaster::Group {
-  // Why it has failed: the first reason.
+// One per sender, with the same members. Shared with the ends of calls that were abandoned.
+struct WeightBroadcaster::Groups {
+  // Why they have failed: the first reason.
   struct Failure {
     std::string reason;
-    std::string worker;  // whose call has failed; "": the trainer's part
+    std::string worker;  // whose call has failed; "": a sender's part
   };
 
-  const std::string id = runtime::RandomId();
-  std::string rendezvous;
-  std::vector<WeightMember> members;  // ranks 1, 2, ...
+  std::vector<std::string> ids;          // by sender; this process is sender 0
+  std::vector<std::string> rendezvous;   // likewise; "": its members belong to it already
+  std::vector<WeightMember> members;     // ranks 1, 2, ... of each
+  std::shared_ptr<WeightShares> shares;  // null: this process alone sends
+  bool aborted = false;                  // of the broadcaster's thread
   Mutex mu;
-  std::stop_source connecting ABSL_GUARDED_BY(mu);
   std::optional<Failure> failure ABSL_GUARDED_BY(mu);
-  std::shared_ptr<Communicator> communicator ABSL_GUARDED_BY(mu);  // null: not connected
 
   // Does not block.
   void Fail(const std::string& reason, const std::string& worker = "") ABSL_LOCKS_EXCLUDED(mu) {
@@ -54,29 +57,10 @@ struct WeightBroadcaster::Group {
     MutexLock lock(mu);
     return failure;
   }
-  // Ends the trainer's part of a group that has failed.
-  void Abort() ABSL_LOCKS_EXCLUDED(mu) {
-    std::shared_ptr<Communicator> connected;
-    std::optional<std::stop_source> source;
-    std::string reason;
-    {
-      MutexLock lock(mu);
-      if (!failure.has_value()) return;
-      reason = failure->reason;
-      source.emplace(connecting);
-      connected = communicator;
-    }
-    source->request_stop();
-    if (connected != nullptr) connected->Abort(reason);
-  }
-  bool Works() ABSL_LOCKS_EXCLUDED(mu) {
-    std::shared_ptr<Communicator> connected;
-    {
-      MutexLock lock(mu);
-      if (failure.has_value()) return false;
-      connected = communicator;
-    }
-    return connected != nullptr && connected->error().ok();
+  // Whether `members` get the next version, with these shares, from the same senders.
+  bool Fits(const std::vector<WeightMember>& others, const WeightShares* with) const {
+    if (members != others || (shares == nullptr) != (with == nullptr)) return false;
+    return with == nullptr || shares->senders() == with->senders();
   }
 };
 
@@ -88,21 +72,27 @@ WeightBroadcaster::WeightBroadcaster(BroadcasterOptions options, ChannelSource c
       clock_(clock),
       events_(std::move(events)),
       hooks_(std::move(hooks)),
-      pause_(options_.retry) {}
+      own_(clock),
+      pause_(options_.retry),
+      shares_pause_(options_.retry) {}
 
-WeightBroadcaster::~WeightBroadcaster() { LeaveGroup("the trainer has left the job"); }
+WeightBroadcaster::~WeightBroadcaster() { LeaveGroups("the trainer has left the job"); }
 
-// The communicator is closed on this thread: abandoned calls may hold the group longer.
-void WeightBroadcaster::LeaveGroup(const std::string& reason) {
-  if (group_ == nullptr) return;
-  group_->Fail(reason);
-  group_->Abort();
-  std::shared_ptr<Communicator> connected;
-  {
-    MutexLock lock(group_->mu);
-    connected = std::exchange(group_->communicator, nullptr);
+void WeightBroadcaster::LeaveGroups(const std::string& reason) {
+  if (groups_ == nullptr) return;
+  groups_->Fail(reason);
+  AbortIfFailed();
+  own_.Leave();
+  groups_ = nullptr;
+}
+
+void WeightBroadcaster::AbortIfFailed() {
+  const std::optional<Groups::Failure> failure = groups_->failed();
+  if (!failure.has_value() || std::exchange(groups_->aborted, true)) return;
+  own_.Abort(groups_->ids[0], failure->reason);
+  for (size_t sender = 1; sender < groups_->ids.size(); ++sender) {
+    groups_->shares->Abort(sender, groups_->ids[sender], failure->reason);
   }
-  group_ = nullptr;
 }
 
 int64_t WeightBroadcaster::PieceBytes(const WeightManifest& manifest) const {
@@ -116,7 +106,37 @@ WeightBroadcaster::Request WeightBroadcaster::MakeRequest(const Version& version
   ManifestToProto(version.manifest, *request.mutable_manifest());
   request.set_backend(options_.backend_name);
   *request.mutable_silence_timeout() = ToDuration(Patience(version));
+  request.set_piece_bytes(PieceBytes(version.manifest));
   return request;
+}
+
+WeightBroadcaster::Request WeightBroadcaster::MakeRequest(const Version& version, int rank) const {
+  Request request = MakeRequest(version);
+  for (size_t sender = 0; sender < groups_->ids.size(); ++sender) {
+    const SendOrder order = OrderFor(version, sender);
+    weights::v1::BroadcastGroup& group = *request.add_groups();
+    group.set_id(order.group);
+    group.set_rank(rank);
+    group.set_size(order.size);
+    group.set_rendezvous(order.rendezvous);
+    for (const ByteRange& range :
+         RangesOf(version.first, version.manifest.total_bytes, version.shares.get(), sender)) {
+      weights::v1::ByteRange& added = *group.add_ranges();
+      added.set_first(range.first);
+      added.set_size(range.size);
+    }
+  }
+  return request;
+}
+
+SendOrder WeightBroadcaster::OrderFor(const Version& version, size_t sender) const {
+  SendOrder order;
+  order.group = groups_->ids[sender];
+  order.size = static_cast<int>(groups_->members.size()) + 1;
+  order.rendezvous = groups_->rendezvous[sender];
+  order.piece_bytes = PieceBytes(version.manifest);
+  order.silence_timeout = Patience(version);
+  return order;
 }
 
 std::vector<MemberAnswer> WeightBroadcaster::Call(
@@ -173,92 +193,78 @@ void WeightBroadcaster::Ask(Version& version, std::vector<WeightMember>& members
   members = std::move(ready);
 }
 
-absl::Status WeightBroadcaster::ChooseGroup(const std::vector<WeightMember>& members) {
-  if (group_ != nullptr && group_->members == members && group_->Works()) {
-    group_->rendezvous.clear();  // they belong to it already
+absl::Status WeightBroadcaster::ChooseGroups(const Version& version,
+                                             const std::vector<WeightMember>& members) {
+  if (groups_ != nullptr && groups_->Fits(members, version.shares.get()) &&
+      !groups_->failed().has_value() && own_.Works(groups_->ids[0])) {
+    groups_->shares = version.shares;
+    groups_->rendezvous.assign(groups_->ids.size(), "");  // they belong to them already
     return absl::OkStatus();
   }
-  LeaveGroup("its members have changed");
-  FRESHET_ASSIGN_OR_RETURN(std::string rendezvous, options_.backend->NewRendezvous());
-  group_ = std::make_shared<Group>();
-  group_->members = members;
-  group_->rendezvous = std::move(rendezvous);
+  LeaveGroups("its members have changed");
+  auto groups = std::make_shared<Groups>();
+  groups->members = members;
+  groups->shares = version.shares;
+  const size_t senders = version.shares == nullptr ? 1 : version.shares->ranges().size();
+  for (size_t sender = 0; sender < senders; ++sender) {
+    FRESHET_ASSIGN_OR_RETURN(std::string rendezvous, options_.backend->NewRendezvous());
+    groups->rendezvous.push_back(std::move(rendezvous));
+    groups->ids.push_back(runtime::RandomId());
+  }
+  groups_ = std::move(groups);
   FRESHET_LOG(Info) << "event=weight_group backend=" << options_.backend_name
-                    << " engines=" << members.size();
+                    << " engines=" << members.size() << " senders=" << senders;
   return absl::OkStatus();
 }
 
-absl::Status WeightBroadcaster::SendPieces(const Version& version) {
-  std::shared_ptr<Communicator> communicator;
-  GroupPlace place;
-  {
-    MutexLock lock(group_->mu);
-    communicator = group_->communicator;
-    place.stop = group_->connecting.get_token();
+void WeightBroadcaster::StartShares(const Version& version) {
+  for (size_t sender = 1; sender < groups_->ids.size(); ++sender) {
+    groups_->shares->Send(sender, options_.backend_name, OrderFor(version, sender),
+                          version.deadline - clock_.Now(),
+                          [groups = groups_, events = events_, sender](const absl::Status& status) {
+                            if (status.ok()) return;
+                            groups->Fail(StrCat("sender ", sender, ": ", Message(status)));
+                            events->Notify();
+                          });
   }
-  if (communicator == nullptr) {
-    place.size = static_cast<int>(group_->members.size()) + 1;
-    place.rendezvous = group_->rendezvous;
-    place.timeout = std::min(Patience(version), version.deadline - clock_.Now());
-    if (place.timeout <= absl::ZeroDuration()) {
-      return absl::DeadlineExceededError("no time left to connect the group");
-    }
-    FRESHET_ASSIGN_OR_RETURN(communicator, options_.backend->Connect(place));
-    MutexLock lock(group_->mu);
-    if (group_->failure.has_value()) return absl::AbortedError("the group was aborted");
-    group_->communicator = communicator;
+}
+
+absl::Status WeightBroadcaster::SendOwn(const Version& version) {
+  SendParts parts;
+  for (const ByteRange& range :
+       RangesOf(version.first, version.manifest.total_bytes, version.shares.get(), 0)) {
+    parts.emplace_back(version.bytes.data() + range.first, static_cast<size_t>(range.size));
   }
-  const int64_t total = version.manifest.total_bytes;
-  const int64_t piece = PieceBytes(version.manifest);
-  for (int64_t at = version.first; at < total; at += piece) {
-    const int64_t size = std::min(piece, total - at);
-    // The root of a broadcast only reads.
-    auto* const data = const_cast<std::byte*>(version.bytes.data()) + at;
-    const absl::Duration timeout =
-        std::min(StepTime(Patience(version), size), version.deadline - clock_.Now());
-    FRESHET_RETURN_IF_ERROR(
-        communicator->Broadcast(std::span(data, static_cast<size_t>(size)), 0, timeout));
-    if (hooks_.on_bytes) hooks_.on_bytes(size);
-  }
-  return absl::OkStatus();
+  return own_.Send(*options_.backend, OrderFor(version, 0), parts, version.deadline,
+                   hooks_.on_bytes);
 }
 
 absl::Status WeightBroadcaster::Broadcast(const Version& version,
                                           std::vector<WeightMember>& members, Answers& answers,
                                           std::string* culprit) {
-  FRESHET_RETURN_IF_ERROR(ChooseGroup(members));
-  const auto request = [&](size_t index) {
-    Request message = MakeRequest(version);
-    weights::v1::BroadcastGroup& group = *message.mutable_group();
-    group.set_id(group_->id);
-    group.set_rank(static_cast<int32_t>(index) + 1);
-    group.set_size(static_cast<int32_t>(members.size()) + 1);
-    group.set_rendezvous(group_->rendezvous);
-    group.set_first(version.first);
-    group.set_piece_bytes(PieceBytes(version.manifest));
-    return message;
-  };
+  FRESHET_RETURN_IF_ERROR(ChooseGroups(version, members));
   std::vector<Reply> replies;
   std::vector<MemberAnswer> ended;
+  StartShares(version);
   {
     const std::jthread sender([&] {
-      const absl::Status sent = SendPieces(version);
+      const absl::Status sent = SendOwn(version);
       if (sent.ok()) return;
-      group_->Fail(Message(sent));
+      groups_->Fail(Message(sent));
       events_->Notify();
     });
     ended = Call(
         members, version.deadline - clock_.Now(),
         [&](const std::string& worker) {
-          // The one fails with the other: wakes the sender, and waits for no member.
-          if (!group_->failed().has_value()) return version.departed(worker);
-          group_->Abort();
+          // The one fails with the other: wakes the senders, and waits for no member.
+          if (!groups_->failed().has_value()) return version.departed(worker);
+          AbortIfFailed();
           return true;
         },
-        request,
-        [group = group_](size_t index, const absl::Status& status) {
-          const std::string& worker = group->members[index].worker;
-          if (!IsFinal(status)) group->Fail(StrCat(worker, ": ", Message(status)), worker);
+        [&](size_t index) { return MakeRequest(version, static_cast<int>(index) + 1); },
+        [groups = groups_](size_t index, const absl::Status& status) {
+          const std::string& worker = groups->members[index].worker;
+          if (!IsFinal(status)) groups->Fail(StrCat(worker, ": ", Message(status)), worker);
         },
         replies);
     for (size_t i = 0; i < members.size(); ++i) {
@@ -267,10 +273,10 @@ absl::Status WeightBroadcaster::Broadcast(const Version& version,
       }
       const std::string& worker = members[i].worker;
       if (!IsFinal(ended[i].status)) {
-        group_->Fail(StrCat(worker, ": ", Message(ended[i].status)), worker);
+        groups_->Fail(StrCat(worker, ": ", Message(ended[i].status)), worker);
       }
     }
-    group_->Abort();  // if it has failed, before the sender is waited for
+    AbortIfFailed();  // before the sender is waited for
   }
   std::vector<WeightMember> left;
   for (size_t i = 0; i < members.size(); ++i) {
@@ -281,33 +287,37 @@ absl::Status WeightBroadcaster::Broadcast(const Version& version,
     }
   }
   members = std::move(left);
-  const std::optional<Group::Failure> failure = group_->failed();
+  const std::optional<Groups::Failure> failure = groups_->failed();
   if (!failure.has_value()) return absl::OkStatus();
   *culprit = failure->worker;
-  LeaveGroup(failure->reason);
+  LeaveGroups(failure->reason);
   return absl::UnavailableError(failure->reason);
 }
 
 std::map<std::string, MemberAnswer> WeightBroadcaster::Send(
-    const WeightManifest& manifest, const WeightBytes& bytes, std::vector<WeightMember> members,
-    absl::Time deadline, const std::function<bool(const std::string&)>& departed) {
+    const CommittedWeights& committed, std::vector<WeightMember> members, absl::Time deadline,
+    const std::function<bool(const std::string&)>& departed) {
   Answers answers;
   const absl::Time start = clock_.Now();
   if (start < next_try_) return answers;
   std::erase_if(left_out_, [start](const auto& entry) { return entry.second <= start; });
   std::erase_if(members, [this](const auto& member) { return left_out_.contains(member.worker); });
-  Version version{manifest, *bytes, start, deadline, departed};
+  Version version{committed.snapshot.manifest, *committed.snapshot.bytes, start, deadline,
+                  departed};
   absl::Status status;
   for (int group = 1; group <= kGroupsPerVersion && !members.empty(); ++group) {
     // Half of the time is for other ways.
     if (clock_.Now() - start > (deadline - start) / 2) break;
     Ask(version, members, answers);
     if (members.empty()) break;
+    const bool shared = group == 1 && version.first == 0 && start >= next_shares_;
+    version.shares = shared ? committed.shares : nullptr;
     std::string culprit;
     status = Broadcast(version, members, answers, &culprit);
+    if (version.shares != nullptr) PauseShares(status);
     if (status.ok()) continue;
     if (hooks_.on_group_failed) hooks_.on_group_failed();
-    FRESHET_LOG(Warning) << "event=weight_group_failed version=" << manifest.policy.version
+    FRESHET_LOG(Warning) << "event=weight_group_failed version=" << version.manifest.policy.version
                          << " group=" << group << " left=" << members.size()
                          << " reason=" << LogQuoted(Message(status));
     // A member that is gone does not answer the next question. One that answers and fails twice
@@ -319,6 +329,15 @@ std::map<std::string, MemberAnswer> WeightBroadcaster::Send(
   }
   Pause(answers, status);
   return answers;
+}
+
+void WeightBroadcaster::PauseShares(const absl::Status& status) {
+  if (status.ok()) {
+    shares_pause_ = options_.retry;
+    return;
+  }
+  next_shares_ = clock_.Now() + shares_pause_;
+  shares_pause_ = std::min(2 * shares_pause_, 16 * options_.retry);
 }
 
 void WeightBroadcaster::Pause(const Answers& answers, const absl::Status& status) {

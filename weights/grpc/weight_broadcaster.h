@@ -17,7 +17,9 @@
 #include "weights/grpc/event_count.h"
 #include "weights/grpc/member_calls.h"
 #include "weights/manifest.h"
+#include "weights/range_sender.h"
 #include "weights/weight_member.h"
+#include "weights/weight_shares.h"
 
 namespace freshet {
 
@@ -27,7 +29,8 @@ struct BroadcasterOptions {
   std::shared_ptr<CommunicatorBackend> backend;
   absl::Duration silence_timeout;  // a group without progress has failed
   int64_t piece_bytes = 0;         // at least a bucket
-  // Time without broadcasts after a version that no group has brought; doubles to sixteen times.
+  // Time without broadcasts after a version that no group has brought, and without shares after
+  // groups with them have failed; doubles to sixteen times.
   absl::Duration retry;
 };
 
@@ -38,9 +41,11 @@ struct BroadcasterHooks {
 };
 
 // The trainer's side of one job's broadcasts. This process is rank 0 of a group with the engines;
-// the group is reused while its members stay the same. If a member dies, hangs or leaves, the group
-// is aborted, and a new group of the members that still answer continues after the prefix that all
-// of them have verified. Confined to one thread.
+// the group is reused while its members stay the same. If the version has shares, each of the other
+// senders is rank 0 of a further group with the same engines, and all broadcast side by side. If a
+// member or a sender dies, hangs or leaves, the groups are aborted, and a new group of this process
+// and the members that still answer continues after the prefix that all of them have verified.
+// Confined to one thread.
 class WeightBroadcaster {
  public:
   // `clock` must outlive it. `events` wakes Send when a member departs. Hooks may be empty.
@@ -53,18 +58,19 @@ class WeightBroadcaster {
   // backend. A member without a result may be well, but none of its groups has completed: send to
   // it another way.
   std::map<std::string, MemberAnswer> Send(
-      const WeightManifest& manifest, const WeightBytes& bytes, std::vector<WeightMember> members,
-      absl::Time deadline, const std::function<bool(const std::string& worker)>& departed);
+      const CommittedWeights& committed, std::vector<WeightMember> members, absl::Time deadline,
+      const std::function<bool(const std::string& worker)>& departed);
 
  private:
-  struct Group;
+  struct Groups;
   struct Version {
     const WeightManifest& manifest;
     const WeightArena& bytes;
     absl::Time start;
     absl::Time deadline;
     const std::function<bool(const std::string&)>& departed;
-    int64_t first = 0;  // offset of the first byte to broadcast
+    std::shared_ptr<WeightShares> shares = nullptr;  // whose senders take part; null: none
+    int64_t first = 0;                               // offset of the first byte to broadcast
   };
   using Answers = std::map<std::string, MemberAnswer>;
   using Request = weights::v1::PrepareBroadcastRequest;
@@ -73,14 +79,18 @@ class WeightBroadcaster {
   // Asks which members can take part. The others get their results and leave `members`.
   void Ask(Version& version, std::vector<WeightMember>& members, Answers& answers);
   // Broadcasts to `members`. Those that are done get their results and leave `members`. If the
-  // group fails, `culprit` is the worker that was the first to fail; "": unknown.
+  // groups fail, `culprit` is the worker that was the first to fail; "": unknown.
   absl::Status Broadcast(const Version& version, std::vector<WeightMember>& members,
                          Answers& answers, std::string* culprit);
-  void LeaveGroup(const std::string& reason);
-  // Makes a group of `members` unless there is one.
-  absl::Status ChooseGroup(const std::vector<WeightMember>& members);
-  // Connects the group if it is new, and broadcasts.
-  absl::Status SendPieces(const Version& version);
+  void LeaveGroups(const std::string& reason);
+  // Makes groups of `members` unless there are some.
+  absl::Status ChooseGroups(const Version& version, const std::vector<WeightMember>& members);
+  // Lets the senders of shares send theirs.
+  void StartShares(const Version& version);
+  // Connects this process's group if it is new, and broadcasts.
+  absl::Status SendOwn(const Version& version);
+  // Ends all senders' parts if the groups have failed. Does not block.
+  void AbortIfFailed();
   // Calls all members, the i-th one with `request(i)`. `on_end` is called with the index and the
   // status of a call that has ended, on gRPC's threads, also after this returns.
   std::vector<MemberAnswer> Call(const std::vector<WeightMember>& members, absl::Duration timeout,
@@ -91,8 +101,13 @@ class WeightBroadcaster {
   // Pauses broadcasts after a version that no group has brought to any member. `status` is that of
   // the last group.
   void Pause(const Answers& answers, const absl::Status& status);
+  // After groups with shares: `status` is theirs.
+  void PauseShares(const absl::Status& status);
   absl::Duration Patience(const Version& version) const;
   Request MakeRequest(const Version& version) const;
+  // For the member that has this rank in every group.
+  Request MakeRequest(const Version& version, int rank) const;
+  SendOrder OrderFor(const Version& version, size_t sender) const;
   int64_t PieceBytes(const WeightManifest& manifest) const;
 
   const BroadcasterOptions options_;
@@ -100,11 +115,14 @@ class WeightBroadcaster {
   const Clock& clock_;
   const std::shared_ptr<EventCount> events_;
   const BroadcasterHooks hooks_;
-  std::shared_ptr<Group> group_;  // may be null
+  RangeSender own_;
+  std::shared_ptr<Groups> groups_;  // may be null
   // Workers that no group includes until then.
   std::map<std::string, absl::Time> left_out_;
   absl::Duration pause_;  // after versions that no group has brought
   absl::Time next_try_ = absl::InfinitePast();
+  absl::Duration shares_pause_;  // of shares, after groups with them have failed
+  absl::Time next_shares_ = absl::InfinitePast();
 };
 
 }  // namespace freshet

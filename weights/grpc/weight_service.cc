@@ -228,19 +228,19 @@ absl::StatusOr<BroadcastReceiver::Reply> GrpcWeightService::TakeBroadcast(
                            absl::FormatDuration(options_.max_call));
   }
   WeightManifest manifest = ManifestFromProto(request.manifest());
-  if (!request.has_group())
+  if (request.groups().empty())
     return served.receiver->Ask(manifest, request.backend(),
                                 clock_.Now() + std::min(kAskShare * left, kAskWait));
-  const weights::v1::BroadcastGroup& group = request.group();
   BroadcastOrder order;
   order.manifest = std::move(manifest);
   order.backend = request.backend();
-  order.group = group.id();
-  order.rank = group.rank();
-  order.size = group.size();
-  order.rendezvous = group.rendezvous();
-  order.first = group.first();
-  order.piece_bytes = group.piece_bytes();
+  for (const weights::v1::BroadcastGroup& group : request.groups()) {
+    order.groups.push_back({group.id(), group.rank(), group.size(), group.rendezvous()});
+    for (const weights::v1::ByteRange& range : group.ranges()) {
+      order.groups.back().ranges.push_back({range.first(), range.size()});
+    }
+  }
+  order.piece_bytes = request.piece_bytes();
   order.silence_timeout =
       SilenceFromProto(request.has_silence_timeout() ? &request.silence_timeout() : nullptr, left);
   return served.receiver->Receive(order, clock_.Now() + left, call.cancelled);
@@ -250,7 +250,7 @@ grpc::ServerUnaryReactor* GrpcWeightService::PrepareBroadcast(
     grpc::CallbackServerContext* context, const weights::v1::PrepareBroadcastRequest* request,
     weights::v1::PrepareBroadcastReply* reply) {
   return runtime::RunUnary(
-      request->has_group() ? broadcasts_ : calls_, context, request, reply,
+      !request->groups().empty() ? broadcasts_ : calls_, context, request, reply,
       [this](
           const weights::v1::PrepareBroadcastRequest& broadcast,
           const runtime::CallContext& call) -> absl::StatusOr<weights::v1::PrepareBroadcastReply> {

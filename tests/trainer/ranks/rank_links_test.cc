@@ -32,6 +32,7 @@ class RankLinksTest : public PolicyLearnerFixture {
         parts.make_learner = [this](const auto&) {
           return PolicyLearner::Create(options_, SystemClock::Get());
         };
+        parts.open_backend = [](const std::string&) { return MakeGlooBackend(); };
         const std::stop_callback leave(stop, [&socket] { socket.Shutdown(); });
         (void)RunRank(socket, parts);
       }
@@ -48,6 +49,78 @@ class RankLinksTest : public PolicyLearnerFixture {
     std::vector<RankLink> links;
     links.push_back({2, std::move(ours), std::make_unique<RankPeer>()});
     return ConnectRanks(std::move(links), options);
+  }
+
+  // Takes what the ranks send as an engine does, and compares it with the arena.
+  void ExpectSharesOfTheArena(Sharding sharding) {
+    options_.sharding = sharding;
+    const std::shared_ptr<PolicyLearner> policy = MakeLearner();
+    auto learner = std::make_unique<DataParallelLearner>(
+        policy, std::make_unique<JoinedRankStarter>(joined_, RankLinkOptions()), /*ranks=*/3,
+        /*shares=*/true);
+    Join(1);
+    Join(2);
+    EXPECT_EQ(learner->Shares(), nullptr);
+    const auto groups = OnPolicyGroups(*MakeLearner(), 5);
+    ASSERT_TRUE(learner->TrainStep(1, groups).ok());
+    const std::string arena(*learner->Arena());
+    const std::shared_ptr<WeightShares> shares = learner->Shares();
+    ASSERT_NE(shares, nullptr);
+    ASSERT_EQ(shares->ranges().size(), 3U);
+    // The next version is staged beside this one.
+    ASSERT_TRUE(learner->TrainStep(2, groups).ok());
+    const std::string next(*learner->Arena());
+    EXPECT_NE(next, arena);
+    EXPECT_EQ(Receive(*shares, arena, "first"), arena);
+    EXPECT_EQ(Receive(*learner->Shares(), next, "second"), next);
+    EXPECT_EQ(learner->Shares()->senders(), shares->senders());
+    ASSERT_TRUE(learner->Arena().ok());
+    EXPECT_EQ(Send(*shares, 1, {"third", 2, "", 1, kPatience}).code(), absl::StatusCode::kNotFound);
+    learner = nullptr;
+    EXPECT_EQ(Send(*shares, 2, {"fourth", 2, "", 1, kPatience}).code(),
+              absl::StatusCode::kUnavailable);
+  }
+  absl::Status Send(
+      WeightShares& shares, size_t sender, const SendOrder& order,
+      const std::function<void()>& meanwhile = [] {}) {
+    Notification ended;
+    absl::Status result;
+    shares.Send(sender, "gloo", order, kPatience, [&](const absl::Status& status) {
+      result = status;
+      ended.Notify();
+    });
+    meanwhile();
+    EXPECT_TRUE(ended.WaitFor(kPatience));
+    return result;
+  }
+  // The senders' bytes, and rank 0's of `arena`.
+  std::string Receive(WeightShares& shares, const std::string& arena, const std::string& group) {
+    constexpr int64_t kPiece = 10'000;
+    std::string received(arena.size(), '\0');
+    for (const ByteRange& range : shares.ranges()[0]) {
+      arena.copy(received.data() + range.first, static_cast<size_t>(range.size),
+                 static_cast<size_t>(range.first));
+    }
+    const auto gloo = MakeGlooBackend();
+    for (size_t sender = 1; sender < shares.ranges().size(); ++sender) {
+      const std::string rendezvous = *gloo->NewRendezvous();
+      const absl::Status sent =
+          Send(shares, sender, {group, 2, rendezvous, kPiece, kPatience}, [&] {
+            const auto engine = *gloo->Connect({1, 2, rendezvous, kPatience});
+            for (const ByteRange& range : shares.ranges()[sender]) {
+              for (int64_t at = 0; at < range.size; at += kPiece) {
+                const auto size = static_cast<size_t>(std::min(kPiece, range.size - at));
+                char* const to = received.data() + range.first + at;
+                EXPECT_TRUE(engine
+                                ->Broadcast(std::as_writable_bytes(std::span(to, size)), /*root=*/0,
+                                            kPatience)
+                                .ok());
+              }
+            }
+          });
+      EXPECT_TRUE(sent.ok()) << sent;
+    }
+    return received;
   }
 
   std::unique_ptr<MessageSocket> rank_;
@@ -128,6 +201,14 @@ TEST_F(RankLinksTest, ASnapshotOfRanksThatJoinedIsReadDuringTheNextStep) {
   ASSERT_TRUE(learner.TrainStep(2, groups).ok());
   reading.join();
   EXPECT_LT(MaxDifference(masters, Weights(*alone)), 1e-5);
+}
+
+TEST_F(RankLinksTest, EveryRankSendsItsShareOfTheWeights) {
+  ExpectSharesOfTheArena(Sharding::kNone);
+}
+
+TEST_F(RankLinksTest, ARankThatHoldsAPartOfTheWeightsSendsThat) {
+  ExpectSharesOfTheArena(Sharding::kFull);
 }
 
 TEST_F(RankLinksTest, ARankThatSaysNothingEndsTheGroup) {

@@ -201,6 +201,9 @@ class ThreadRanks final : public RankStarter {
       *command.mutable_work() = work;
       return sockets[static_cast<size_t>(rank) - 1]->Send(command, kRankPatience);
     }
+    std::shared_ptr<WeightShares> Shares(int64_t, std::vector<std::vector<ByteRange>>) override {
+      return nullptr;
+    }
     std::string LossReason(absl::Duration) override { return ""; }
     std::vector<trainer::v1::RankReport> Reports() const override { return {}; }
 

@@ -135,12 +135,60 @@ INSTANTIATE_TEST_SUITE_P(Broadcast, WeightTransportContract,
                                          Backend("gloo", ClusterRoute::kGloo)),
                          [](const auto& tested) { return tested.param.name; });
 
+// Shares of a version of kBytes: this process has the first quarter and the last, and another
+// sender, which is a thread of the test, the rest.
+class ThreadShares final : public WeightShares {
+ public:
+  // The other sender, which may send the shares of many versions.
+  struct Sender {
+    RangeSender sender{SystemClock::Get()};
+    std::shared_ptr<WatchedBackend> backend = std::make_shared<WatchedBackend>();
+    std::function<absl::Status()> before = [] { return absl::OkStatus(); };
+    int sent = 0;
+    std::jthread thread;
+  };
+
+  ThreadShares(WeightBytes bytes, Sender& other) : bytes_(std::move(bytes)), other_(other) {}
+  const std::vector<std::vector<ByteRange>>& ranges() const override { return ranges_; }
+  const void* senders() const override { return &other_; }
+  void Send(size_t sender, const std::string& backend, const SendOrder& order,
+            absl::Duration timeout, std::function<void(const absl::Status&)> done) override {
+    EXPECT_EQ(sender, 1U);
+    EXPECT_EQ(backend, "gloo");
+    if (other_.thread.joinable()) other_.thread.join();
+    other_.thread = std::jthread([this, order, timeout, done, bytes = bytes_, &other = other_] {
+      const SendParts parts = {{bytes->data() + kFirst, static_cast<size_t>(kLast - kFirst)}};
+      absl::Status sent = other.before();
+      if (sent.ok()) {
+        sent = other.sender.Send(*other.backend, order, parts, SystemClock::Get().Now() + timeout,
+                                 [&](int64_t) { ++other.sent; });
+      }
+      done(sent);
+    });
+  }
+  void Abort(size_t, const std::string& group, const std::string& reason) override {
+    other_.sender.Abort(group, reason);
+  }
+
+ private:
+  static constexpr int64_t kFirst = kBytes / 4;
+  static constexpr int64_t kLast = 3 * kBytes / 4;
+  const std::vector<std::vector<ByteRange>> ranges_ = {{{0, kFirst}, {kLast, kBytes - kLast}},
+                                                       {{kFirst, kLast - kFirst}}};
+  const WeightBytes bytes_;
+  Sender& other_;
+};
+
 class WeightBroadcastTest : public testing::Test {
  protected:
   // Publishes the next version; returns the number of engines that hold it.
-  int64_t Publish(ClusterTransport& transport) {
+  int64_t Publish(ClusterTransport& transport, ThreadShares::Sender* other = nullptr) {
     version_ = MakeVersion({0, ++number_}, 1, kBytes, kBucket);
-    return transport.Publish(version_.Committed());
+    CommittedWeights committed = version_.Committed();
+    if (other != nullptr) {
+      committed.shares = std::make_shared<ThreadShares>(committed.snapshot.bytes, *other);
+    }
+    return transport.Publish(committed);
   }
   // The bytes of the last version, as received from one engine.
   void ExpectHolds(TestMember& engine) {
@@ -195,6 +243,59 @@ TEST_F(WeightBroadcastTest, TheGroupLastsUntilItsMembersChange) {
   EXPECT_EQ(backend->groups, 3);
   EXPECT_EQ(counters.totals().members["gloo"].members, 7);
   EXPECT_EQ(counters.totals().members.count("grpc_relay"), 0U);
+}
+
+TEST_F(WeightBroadcastTest, EverySenderBroadcastsItsShareUntilTheSendersChange) {
+  const auto a = GlooEngine("a");
+  const auto b = GlooEngine("b");
+  const auto backend = std::make_shared<WatchedBackend>();
+  WeightSyncCounters counters;
+  ClusterTransportOptions options = Options(backend);
+  ThreadShares::Sender first;
+  ThreadShares::Sender second;
+  {
+    ClusterTransport transport(options, TestChannel, SystemClock::Get(), &counters);
+    transport.SetMembers(1, {a->member(), b->member()});
+    for (int version = 1; version <= 3; ++version) {
+      EXPECT_EQ(Publish(transport, &first), 2);
+      ExpectHolds(*a);
+      ExpectHolds(*b);
+    }
+    EXPECT_EQ(backend->groups, 2);
+    EXPECT_EQ(Publish(transport, &second), 2);
+    ExpectHolds(*a);
+    EXPECT_EQ(backend->groups, 4);
+    EXPECT_EQ(Publish(transport), 2);  // by the trainer alone
+    ExpectHolds(*b);
+    EXPECT_EQ(backend->groups, 5);
+  }
+  first.thread.join();
+  second.thread.join();
+  const int pieces = (kBytes / 2 + kBucket - 1) / kBucket;
+  EXPECT_EQ(first.sent, 3 * pieces);
+  EXPECT_EQ(second.sent, pieces);
+  EXPECT_EQ(counters.totals().bytes, 4 * (kBytes / 2) + kBytes);
+  EXPECT_EQ(counters.totals().failures["group"], 0);
+  EXPECT_EQ(counters.totals().members["gloo"].members, 10);
+}
+
+TEST_F(WeightBroadcastTest, IfASenderFailsTheTrainerAloneSendsTheVersionAndTheNextOnes) {
+  const auto engine = GlooEngine("engine");
+  const auto backend = std::make_shared<WatchedBackend>();
+  WeightSyncCounters counters;
+  ClusterTransportOptions options = Options(backend);
+  options.last_retry = absl::Hours(1);  // until shares are sent again
+  ThreadShares::Sender other;
+  other.before = [] { return absl::UnavailableError("this rank is gone"); };
+  ClusterTransport transport(options, TestChannel, SystemClock::Get(), &counters);
+  transport.SetMembers(1, {engine->member()});
+  for (int version = 1; version <= 3; ++version) {
+    EXPECT_EQ(Publish(transport, &other), 1);
+    ExpectHolds(*engine);
+  }
+  EXPECT_EQ(backend->groups, 3);  // two with shares, then one
+  EXPECT_EQ(counters.totals().failures["group"], 1);
+  EXPECT_EQ(counters.totals().members["gloo"].members, 3);
 }
 
 TEST_F(WeightBroadcastTest, AnEngineWithoutTheBackendGetsTheRelay) {
