@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kMostShares = 2;
 constexpr size_t kMostOrders = 2;
-constexpr absl::Duration kWaitSlice = absl::Minutes(1);
+constexpr absl::Duration kOrderWait = absl::Minutes(1);
 constexpr absl::Duration kMostTime = absl::Hours(1);
 
 }  // namespace
@@ -80,7 +80,7 @@ void ShareSender::Run() {
     {
       const MutexLock lock(mu_);
       sending_.clear();
-      while (orders_.empty() && !ends_) changed_.WaitFor(mu_, kWaitSlice);
+      while (orders_.empty() && !ends_) changed_.WaitFor(mu_, kOrderWait);
       if (ends_) return;
       order = std::move(orders_.front());
       orders_.pop_front();
