@@ -203,8 +203,9 @@ absl::Status PolicyLearner::CopyShare(std::span<std::byte> share) const try {
   const auto rank = static_cast<size_t>(state_->ranks->rank());
   const bool is_part = state_->divides_weights();
   const auto element = static_cast<int64_t>(at::elementSize(state_->type()));
+  const std::vector<ByteRange> ranges = ShareRanges()[rank];
   int64_t place = 0;
-  for (const ByteRange& range : ShareRanges()[rank]) {
+  for (const ByteRange& range : ranges) {
     const at::Tensor& from = is_part ? state_->part_weights() : state_->weights;
     const int64_t begin = is_part ? place : range.first;
     at::from_blob(share.data() + place, {range.size / element}, state_->type())

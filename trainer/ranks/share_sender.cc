@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "base/log.h"
 #include "base/proto_time.h"
 #include "base/status_macros.h"
@@ -48,6 +49,11 @@ absl::Status ShareSender::Stage(int64_t number, const std::vector<ByteRange>& ra
     const MutexLock lock(mu_);
     while (shares_.size() >= kMostShares) shares_.pop_front();
   }
+  const absl::Cleanup decided = [&] {
+    const MutexLock lock(mu_);
+    newest_ = number;
+    changed_.NotifyAll();
+  };
   Share share{number, {}, nullptr};
   size_t size = 0;
   for (const ByteRange& range : ranges) {
@@ -95,6 +101,21 @@ void ShareSender::Run() {
   }
 }
 
+// It may still be staged.
+absl::StatusOr<ShareSender::Share> ShareSender::AwaitShare(int64_t number, absl::Time deadline) {
+  const MutexLock lock(mu_);
+  while (newest_ < number && !ends_) {
+    const absl::Duration left = deadline - clock_.Now();
+    if (left <= absl::ZeroDuration()) {
+      return absl::DeadlineExceededError("the share was not staged in time");
+    }
+    changed_.WaitFor(mu_, std::min(left, kOrderWait));
+  }
+  const auto kept = std::ranges::find(shares_, number, &Share::number);
+  if (kept == shares_.end()) return NotFound("share ", number, " is not here");
+  return *kept;
+}
+
 absl::Status ShareSender::SendNow(const SendShare& order) {
   const absl::Time deadline =
       clock_.Now() + std::clamp(FromDuration(order.timeout()), absl::ZeroDuration(), kMostTime);
@@ -103,15 +124,10 @@ absl::Status ShareSender::SendNow(const SendShare& order) {
     FRESHET_ASSIGN_OR_RETURN(backend_, open_(order.backend()));
     backend_name_ = order.backend();
   }
-  Share share;
-  {
-    const MutexLock lock(mu_);
-    const auto kept = std::ranges::find(shares_, order.share(), &Share::number);
-    if (kept == shares_.end()) {
-      return NotFound("share ", order.share(), " is not here");
-    }
-    share = *kept;
-  }
+  FRESHET_ASSIGN_OR_RETURN(
+      const Share share,
+      AwaitShare(order.share(),
+                 std::min(deadline, clock_.Now() + FromDuration(order.silence_timeout()))));
   if (order.piece_bytes() <= 0) return InvalidArgument("piece_bytes is ", order.piece_bytes());
   SendParts parts;
   const std::byte* at = share.bytes->data.get();

@@ -13,6 +13,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "collective/communicator_backend.h"
@@ -38,8 +40,9 @@ class ShareSender {
   absl::Status Stage(int64_t number, const std::vector<ByteRange>& ranges,
                      absl::FunctionRef<absl::Status(std::span<std::byte>)> copy)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Starts to send, after the former Send. Results: errors of the backend and of RangeSender;
-  // NOT_FOUND: the share is not kept; RESOURCE_EXHAUSTED: two others wait.
+  // Starts to send, after the former Send, and once the share is staged. Results: errors of the
+  // backend and of RangeSender; NOT_FOUND: the share is not kept; RESOURCE_EXHAUSTED: two others
+  // wait.
   void Send(const trainer::v1::SendShare& order) ABSL_LOCKS_EXCLUDED(mu_);
   // As RangeSender::Abort.
   void Abort(const trainer::v1::AbortShare& order) { sender_.Abort(order.group(), order.reason()); }
@@ -52,6 +55,7 @@ class ShareSender {
   };
 
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<Share> AwaitShare(int64_t number, absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status SendNow(const trainer::v1::SendShare& order) ABSL_LOCKS_EXCLUDED(mu_);
   void Answer(int64_t id, const absl::Status& status) const;
 
@@ -67,6 +71,7 @@ class ShareSender {
   Mutex mu_;
   CondVar changed_;
   std::deque<Share> shares_ ABSL_GUARDED_BY(mu_);
+  int64_t newest_ ABSL_GUARDED_BY(mu_) = 0;  // share that was staged or could not be
   std::deque<trainer::v1::SendShare> orders_ ABSL_GUARDED_BY(mu_);
   std::string sending_ ABSL_GUARDED_BY(mu_);  // the group of the broadcast in progress
   bool ends_ ABSL_GUARDED_BY(mu_) = false;

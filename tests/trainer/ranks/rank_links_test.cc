@@ -75,9 +75,10 @@ class RankLinksTest : public PolicyLearnerFixture {
     EXPECT_EQ(Receive(*learner->Shares(), next, "second"), next);
     EXPECT_EQ(learner->Shares()->senders(), shares->senders());
     ASSERT_TRUE(learner->Arena().ok());
-    EXPECT_EQ(Send(*shares, 1, {"third", 2, "", 1, kPatience}).code(), absl::StatusCode::kNotFound);
+    EXPECT_EQ(Receive(*learner->Shares(), next, "third"), next);
+    EXPECT_EQ(Send(*shares, 1, {"late", 2, "", 1, kPatience}).code(), absl::StatusCode::kNotFound);
     learner = nullptr;
-    EXPECT_EQ(Send(*shares, 2, {"fourth", 2, "", 1, kPatience}).code(),
+    EXPECT_EQ(Send(*shares, 2, {"lost", 2, "", 1, kPatience}).code(),
               absl::StatusCode::kUnavailable);
   }
   absl::Status Send(
