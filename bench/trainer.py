@@ -5,7 +5,7 @@
 
 Model T (33.6 M parameters, random), 8 prompts of 128 tokens with 8 responses of 64 to 1,024 tokens each, log-normal.
 Every round runs all kinds in alternating order, except that after the first round only the fastest of PyTorch's bf16
-variants goes on, and peers without a goal do not. Writes build/bench/trainer.json, and the table as trainer.md beside
+variants goes on, and kinds without a goal do not. Prompts of 512 tokens are half as many. Writes build/bench/trainer.json, and the table as trainer.md beside
 it. Exits 1 if a goal is missed.
 """
 import argparse
@@ -31,9 +31,10 @@ OURS = {
     "fp32": ["--dtype", "fp32"],
     "bf16, packed": ["--form", "packed"],
     "bf16, padded": ["--form", "padded"],
-    "prompt 512, shared": ["--prompt", "512"],
-    "prompt 512, packed": ["--prompt", "512", "--form", "packed"],
+    "prompt 512, shared": ["--prompt", "512", "--prompts", "4"],
+    "prompt 512, packed": ["--prompt", "512", "--prompts", "4", "--form", "packed"],
 }
+ONCE = ["fp32"]  # without a goal
 HEAD_LIMIT = 64e6
 
 
@@ -54,7 +55,7 @@ def rate(result):
     return result["tokens"] / result["seconds"]
 
 
-def measure(kinds, rounds, variants=(), once=()):
+def measure(kinds, rounds, variants, once):
     """After the first round, goes on without `once` and with the fastest of `variants` only."""
     results = {kind: [] for kind in kinds}
     for number in range(1, rounds + 1):
@@ -63,7 +64,7 @@ def measure(kinds, rounds, variants=(), once=()):
             print(f"{time.strftime('%H:%M:%S')} round {number}: {kind}: {rate(results[kind][-1]):.5g} tokens/s",
                   file=sys.stderr)
         if number == 1:
-            fastest = max(variants, key=lambda kind: rate(results[kind][0]), default=None)
+            fastest = max((kind for kind in variants if kind in results), key=lambda kind: rate(results[kind][0]), default=None)
             kinds = {kind: run for kind, run in kinds.items()
                      if kind == fastest or (kind not in variants and kind not in once)}
     return results
@@ -79,8 +80,9 @@ class Table:
     def against(self, name, ours, peer, goal=None):
         row = {"name": name, "ours": self.median(ours), "peer": self.median(peer), "peer_name": peer, "unit": "tokens/s",
                "ratio": self.median(ours) / self.median(peer)}
-        if len(self.results[peer]) < len(self.results[ours]):
-            row["note"] = f"{peer}: first round only"
+        single = [kind for kind in (ours, peer) if len(self.results[kind]) < max(map(len, self.results.values()))]
+        if single:
+            row["note"] = f"{', '.join(single)}: first round only"
         self.rows.append(row | ({"goal": goal} if goal else {}))
 
     def share(self, kind, dtype, ceilings):
@@ -100,7 +102,6 @@ def main():
     parser.add_argument("--bin", default="build/bench")
     options = parser.parse_args()
     bench = Bench(options.bin, options.threads)
-    started = time.monotonic()
     ceilings = json.loads(call(bench.program.with_name("rollout_bench"), "ceilings", "--threads", bench.threads))
     kinds = {kind: (lambda flags=flags: bench.step(flags)) for kind, flags in OURS.items()}
     with contextlib.ExitStack() as stack:
@@ -109,7 +110,8 @@ def main():
             batch.write_text(json.dumps(bench.run("batch")))
             kinds |= trainer_peers.kinds(stack, bench.program.with_name("rollout_bench"), options.threads, batch, GROUP,
                                          pathlib.Path(options.bin))
-        results = measure(kinds, options.rounds, *((trainer_peers.TORCH_BF16, trainer_peers.ONCE) if options.peers else ()))
+        started = time.monotonic()
+        results = measure(kinds, options.rounds, trainer_peers.TORCH_BF16, ONCE + trainer_peers.ONCE)
     table = Table(results)
     if options.peers:
         table.against("GRPO step, bf16, against TRL's defaults", "bf16", "TRL", 4)
@@ -117,7 +119,7 @@ def main():
         table.against("GRPO step, bf16, against the best PyTorch bf16", "bf16", best, 1.5)
         table.against("GRPO step, fp32, against PyTorch fp32", "fp32", "PyTorch fp32")
         table.against("GRPO step, fp32, against TRL fp32", "fp32", "TRL fp32")
-    table.against("packed against padded", "bf16, packed", "bf16, padded", 2)
+    table.against("packed against padded to the longest", "bf16, packed", "bf16, padded", 2)
     table.against("prompt of 512 shared by 8", "prompt 512, shared", "prompt 512, packed", 1.5)
     table.against("bf16 against fp32", "bf16", "fp32")
     table.share("bf16", "bf16", ceilings)

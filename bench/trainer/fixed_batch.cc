@@ -81,23 +81,20 @@ std::vector<TrainGroup> Separated(const std::vector<TrainGroup>& groups) {
   return separated;
 }
 
-std::vector<TrainGroup> Padded(const std::vector<TrainGroup>& groups, size_t rows) {
+std::vector<TrainGroup> Padded(const std::vector<TrainGroup>& groups) {
   std::vector<TrainGroup> padded = groups;
-  std::vector<TrainSample*> samples;
-  for (TrainGroup& group : padded) {
-    for (TrainSample& sample : group.samples) samples.push_back(&sample);
-  }
-  for (size_t first = 0; first < samples.size(); first += rows) {
-    const size_t end = std::min(samples.size(), first + rows);
-    size_t longest = 0;
-    for (size_t s = first; s < end; ++s) {
-      longest = std::max(longest, samples[s]->sample.response->response_ids.size());
+  size_t longest = 0;
+  for (const TrainGroup& group : groups) {
+    for (const TrainSample& sample : group.samples) {
+      longest = std::max(longest, sample.sample.response->response_ids.size());
     }
-    for (size_t s = first; s < end; ++s) {
-      std::vector<int32_t> ids = samples[s]->sample.response->response_ids;
-      const float logprob = samples[s]->sample.response->behavior_logprobs.front();
+  }
+  for (TrainGroup& group : padded) {
+    for (TrainSample& sample : group.samples) {
+      std::vector<int32_t> ids = sample.sample.response->response_ids;
+      const float logprob = sample.sample.response->behavior_logprobs.front();
       ids.resize(longest, ids.back());
-      SetResponse(*samples[s], std::move(ids), logprob);
+      SetResponse(sample, std::move(ids), logprob);
     }
   }
   return padded;

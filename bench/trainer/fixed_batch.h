@@ -26,9 +26,9 @@ std::vector<TrainGroup> FixedBatch(const BatchShape& shape);
 // The same samples, each in a group of its own, so that no prompt is shared.
 std::vector<TrainGroup> Separated(const std::vector<TrainGroup>& groups);
 
-// All responses of as many samples as a microbatch of `rows` has get the length of the longest.
-// Costs what a padded batch costs.
-std::vector<TrainGroup> Padded(const std::vector<TrainGroup>& groups, size_t rows);
+// All responses get the length of the longest. Costs what a padded batch costs, as TRL and verl
+// make it.
+std::vector<TrainGroup> Padded(const std::vector<TrainGroup>& groups);
 
 // {"prompt", "response", "reward"} of every sample, for the peers.
 nlohmann::json ToJson(const std::vector<TrainGroup>& groups);

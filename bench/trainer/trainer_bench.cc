@@ -39,8 +39,6 @@ struct Workload {
   BatchShape batch;
 };
 
-constexpr size_t kPaddedRows = 8;  // of a padded microbatch, as TRL's default
-
 [[noreturn]] void Fail(const std::string& message) {
   std::fprintf(stderr, "trainer_bench: %s\n", message.c_str());
   std::exit(1);
@@ -62,7 +60,7 @@ void ResetPeak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 std::vector<TrainGroup> MakeBatch(const Workload& workload) {
   std::vector<TrainGroup> groups = FixedBatch(workload.batch);
-  if (workload.form == "padded") groups = Padded(groups, kPaddedRows);
+  if (workload.form == "padded") groups = Padded(groups);
   return workload.form == "shared" ? groups : Separated(groups);
 }
 
@@ -158,7 +156,7 @@ int Main(int argc, char** argv) {
     command
         .Add("--form", workload.form,
              "shared: prompts of groups computed once; packed: once per sample; padded: all "
-             "samples of 8 as long as the longest")
+             "samples as long as the longest")
         .OneOf({"shared", "packed", "padded"});
     command.Add("--device", workload.device, "cpu, cuda or cuda:N");
     command.Add("--threads", workload.threads).Range(1, 256);

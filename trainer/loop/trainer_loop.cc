@@ -157,6 +157,7 @@ absl::StatusOr<std::optional<NextBatchReply>> TrainerLoop::AwaitBatch(int64_t st
                                                                       double& waited_seconds) {
   const absl::Time start = clock_.Now();
   absl::Time next_warning = start + options_.stall_warning;
+  bool stalled = false;
   waiting_since_ = absl::ToUnixNanos(start);
   const absl::Cleanup waited = [this] { waiting_since_ = 0; };
   const std::stop_callback wake(stop, [this] { store_.Close(); });
@@ -170,7 +171,10 @@ absl::StatusOr<std::optional<NextBatchReply>> TrainerLoop::AwaitBatch(int64_t st
     FRESHET_ASSIGN_OR_RETURN(NextBatchReply reply, store_.NextBatch(epoch_, step));
     const absl::Time now = clock_.Now();
     waited_seconds = absl::ToDoubleSeconds(now - start);
-    if (reply.ready) return std::optional<NextBatchReply>(std::move(reply));
+    if (reply.ready) {
+      if (stalled) observer_.OnRest();
+      return std::optional<NextBatchReply>(std::move(reply));
+    }
     if (reply.paused) return FailedPrecondition("the job paused itself: ", reply.reason);
     if (reply.store_full && policy_.version != checkpointed_) {
       // Trained rows are kept until a checkpoint holds them, so write one to make room. Once per
@@ -182,6 +186,7 @@ absl::StatusOr<std::optional<NextBatchReply>> TrainerLoop::AwaitBatch(int64_t st
     if (now >= next_warning) {
       FRESHET_ASSIGN_OR_RETURN(const Explanation explanation, store_.Explain());
       observer_.OnStalled(StrCat(reply.reason, "; ", explanation.text), now - start);
+      stalled = true;
       next_warning = now + options_.stall_warning;
     }
     store_.AwaitChange(Topic::kBatch, seen, options_.wait_slice);

@@ -165,10 +165,12 @@ class JournalObserver final : public TrainerObserver {
     stalls.emplace_back(reason, waited);
     if (on_stalled) on_stalled();
   }
+  void OnRest() override { ++rests; }
   std::function<void()> on_stalled;
   absl::Status committed_status;
   std::function<void(int64_t)> on_step;
   std::vector<std::pair<std::string, absl::Duration>> stalls;
+  int rests = 0;
   FinishedStep last;  // without its groups
 
  private:

@@ -210,12 +210,18 @@ TEST_F(TrainerLoopTest, SamplesThatComeLateAreTrained) {
   EXPECT_EQ(loop().committed(), 4);
 }
 
-TEST_F(TrainerLoopTest, ALongWaitNamesWhatItWaitsFor) {
+TEST_F(TrainerLoopTest, ALongWaitNamesWhatItWaitsForUntilItEnds) {
+  options_.steps = 1;
   options_.stall_warning = absl::Seconds(10);
   int waits = 0;
   store().on_wait = [&] {
     clock_.Advance(absl::Seconds(3));
-    if (++waits == 10) stop_.request_stop();
+    if (++waits == 10) Produce(2);
+  };
+  bool stepped = false;
+  observer_.on_step = [&](int64_t) {
+    stepped = true;
+    EXPECT_EQ(observer_.rests, 1);
   };
   ASSERT_TRUE(StartAndRun().ok());
   // 30 s in slices of 3 s: warns at 12 and 24 s.
@@ -223,6 +229,7 @@ TEST_F(TrainerLoopTest, ALongWaitNamesWhatItWaitsFor) {
   EXPECT_EQ(observer_.stalls[0].second, absl::Seconds(12));
   EXPECT_EQ(observer_.stalls[1].second, absl::Seconds(24));
   EXPECT_THAT(observer_.stalls[0].first, Not(IsEmpty()));
+  EXPECT_TRUE(stepped);
 }
 
 TEST_F(TrainerLoopTest, ALongWaitForACheckpointIsReported) {
