@@ -22,6 +22,9 @@ struct GroupPlace {
   // With NCCL every call is one operation, whatever its size, and is staged as a whole. For groups
   // with ranks that call NCCL themselves.
   bool undivided = false;
+  // With NCCL: host memory of its largest operation. Staging memory for it is reserved when it
+  // connects: later that would wait for the GPU's work, also for that of other groups.
+  int64_t staged_bytes = 0;
 };
 
 // Port: how processes form groups with one kind of communicator. Thread-safe.
@@ -29,8 +32,9 @@ class CommunicatorBackend {
  public:
   virtual ~CommunicatorBackend() = default;
 
-  // Makes the secret by which the processes of a new group find each other. Called by rank 0, which
-  // passes it to the others over a channel that only they can read.
+  // Makes the secret by which the processes of a new group find each other. The caller need not be
+  // one of them; it lives until the group has connected, and passes the secret on over channels
+  // that only they can read.
   virtual absl::StatusOr<std::string> NewRendezvous() = 0;
 
   // Connects to the other ranks. Blocks until all have connected. Returns:

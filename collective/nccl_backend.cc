@@ -34,6 +34,7 @@ class NcclBackend final : public CommunicatorBackend {
     options.device = device_;
     options.connect_timeout = place.timeout;
     options.stop = place.stop;
+    options.staged_bytes = static_cast<size_t>(place.staged_bytes);
     if (place.undivided) options.operation_bytes = std::numeric_limits<size_t>::max();
     return ConnectNccl(library_, options);
   }

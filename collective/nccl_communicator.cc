@@ -106,7 +106,11 @@ class NcclCommunicator final : public Communicator {
     if (const CudaError error = library_->set_device(options_.device); error != kCudaSuccess) {
       return CudaFailure(*library_, "cudaSetDevice", error);
     }
-    for (Slot& slot : slots_) FRESHET_RETURN_IF_ERROR(slot.Open());
+    for (Slot& slot : slots_) {
+      FRESHET_RETURN_IF_ERROR(slot.Open());
+      FRESHET_RETURN_IF_ERROR(
+          slot.Reserve(std::min(options_.staged_bytes, options_.operation_bytes)));
+    }
     const absl::Time deadline = Now() + options_.connect_timeout;
     {
       const MutexLock lock(mu_);

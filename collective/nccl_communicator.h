@@ -24,6 +24,7 @@ struct NcclOptions {
   // The most that a buffer in the GPU's memory stages; larger data is divided, over two of them.
   // The same for all ranks. Data in the GPU's memory is not staged, except by Gather.
   size_t operation_bytes = size_t{32} << 20;
+  size_t staged_bytes = 0;  // for which memory is reserved at once
   absl::Duration connect_timeout = absl::Seconds(60);
   std::stop_token stop;  // ends the connecting with ABORTED
 };

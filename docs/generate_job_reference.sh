@@ -45,7 +45,7 @@ note() {
   case "$1" in
     loss) printf 'Meaning, sources and presets: [losses.md](losses.md).\n\n' ;;
     staleness) printf 'The rule and the dispositions: [staleness.md](staleness.md).\n\n' ;;
-    weight_sync) printf '`freshet local` hands weights over in-process and takes `auto` or `inprocess`; a cluster takes the other values. `nccl` needs an NVIDIA GPU for the trainer and for every engine, and on Kubernetes the chart value `networkPolicy.nccl`; [what `cuda_ipc` needs](gpus.md#weights-on-a-shared-gpu); [what is not encrypted](security.md#what-is-not-defended).\n\n' ;;
+    weight_sync) printf '`freshet local` hands weights over in-process and takes `auto` or `inprocess`; a cluster takes the other values. `nccl` needs an NVIDIA GPU for every rank of the trainer and for every engine, and on Kubernetes the chart value `networkPolicy.nccl`; [what `cuda_ipc` needs](gpus.md#weights-on-a-shared-gpu); [what is not encrypted](security.md#what-is-not-defended).\n\n' ;;
     output) printf 'Files and their keys: [run-folder.md](run-folder.md).\n\n' ;;
   esac
 }

@@ -103,7 +103,7 @@ absl::StatusOr<std::shared_ptr<Learner>> MakeJobLearner(const job::v1::JobSpec& 
   const std::string& transport = spec.weight_sync().transport();
   const bool broadcasts = transport == kNccl || transport == kGloo;
   return std::make_shared<DataParallelLearner>(std::move(learner), std::move(starter), ranks,
-                                               /*shares=*/broadcasts);
+                                               /*shards=*/broadcasts);
 }
 
 absl::Status CheckGpuOfEachRank(int64_t ranks) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <span>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -16,8 +17,8 @@ namespace freshet {
 namespace {
 
 constexpr int kMaxRanks = 1025;
-constexpr size_t kMaxGroups =
-    64;  // with at most 64 threads and connections to each of their members
+// The largest trainer.ranks. Each group takes two threads, and connections to its other members.
+constexpr size_t kMaxGroups = 64;
 constexpr size_t kMaxRanges = 65'536;
 constexpr size_t kMaxIdBytes = 256;
 constexpr int64_t kMaxPieceBytes = int64_t{1} << 30;
@@ -67,12 +68,12 @@ absl::StatusOr<BroadcastReceiver::Reply> BroadcastReceiver::Ask(const WeightMani
   FRESHET_RETURN_IF_ERROR(CheckManifest(manifest, limits_));
   FRESHET_RETURN_IF_ERROR(subscriber_->Admit(manifest).status());
   FRESHET_RETURN_IF_ERROR(Backend(backend).status());
-  std::optional<Running> former;
+  Communicators former;
   {
     MutexLock lock(mu_);
-    former = RunningLocked();
+    former = StopLocked();
   }
-  if (former.has_value()) former->Abort(kSuperseded);
+  AbortAll(former, kSuperseded);
   MutexLock lock(mu_);
   while (receiving_) {
     const absl::Duration left = deadline - clock_.Now();
@@ -95,24 +96,27 @@ absl::StatusOr<BroadcastReceiver::Reply> BroadcastReceiver::Ask(const WeightMani
 absl::StatusOr<int64_t> BroadcastReceiver::CheckOrder(const BroadcastOrder& order) const {
   FRESHET_RETURN_IF_ERROR(CheckManifest(order.manifest, limits_));
   if (order.groups.empty() || order.groups.size() > kMaxGroups) {
-    return InvalidArgument("groups: ", order.groups.size(), " of them; there must be 1 to ",
+    return InvalidArgument("groups: there are ", order.groups.size(), "; there must be 1 to ",
                            kMaxGroups);
   }
   std::vector<ByteRange> ranges;
   std::set<std::string> ids;
-  for (const BroadcastOrder::Group& group : order.groups) {
+  for (size_t i = 0; i < order.groups.size(); ++i) {
+    const BroadcastOrder::Group& group = order.groups[i];
     if (group.size < 2 || group.size > kMaxRanks || group.rank < 1 || group.rank >= group.size) {
-      return InvalidArgument("group.rank is ", group.rank, " of ", group.size,
+      return InvalidArgument("groups[", i, "].rank is ", group.rank, " of ", group.size,
                              "; it must be from 1 to size - 1, and size at most ", kMaxRanks);
     }
     if (group.id.empty() || group.id.size() > kMaxIdBytes ||
-        group.rendezvous.size() > kMaxIdBytes || !ids.insert(group.id).second) {
-      return InvalidArgument("group.id must have 1 to ", kMaxIdBytes,
-                             " bytes, another one for each group, and group.rendezvous at most as "
-                             "many");
+        group.rendezvous.size() > kMaxIdBytes) {
+      return InvalidArgument("groups[", i, "].id must have 1 to ", kMaxIdBytes,
+                             " bytes, and rendezvous at most as many");
+    }
+    if (!ids.insert(group.id).second) {
+      return InvalidArgument("groups[", i, "].id is that of another group");
     }
     if (ranges.size() + group.ranges.size() > kMaxRanges) {
-      return InvalidArgument("group.ranges: there may be ", kMaxRanges, " in all groups");
+      return InvalidArgument("groups[", i, "].ranges: all groups may have ", kMaxRanges);
     }
     ranges.insert(ranges.end(), group.ranges.begin(), group.ranges.end());
   }
@@ -126,15 +130,21 @@ absl::StatusOr<int64_t> BroadcastReceiver::CheckOrder(const BroadcastOrder& orde
   const int64_t total = order.manifest.total_bytes;
   std::ranges::sort(ranges, {}, &ByteRange::first);
   const int64_t first = ranges.empty() ? total : ranges.front().first;
+  if (first < 0 || first > total || (first % bucket != 0 && first != total)) {
+    return InvalidArgument("groups.ranges begin at byte ", first,
+                           "; it must be a multiple of bucket_bytes ", bucket, ", or total_bytes ",
+                           total);
+  }
   int64_t next = first;
   for (const ByteRange& range : ranges) {
-    if (range.first != next || range.size <= 0 || range.size > total - next) next = -1;
-    if (next < 0) break;
+    if (range.first != next || range.size <= 0 || range.size > total - next) {
+      return InvalidArgument("groups.ranges: ", range.size, " bytes at byte ", range.first,
+                             "; there must be 1 to ", total - next, " bytes at byte ", next);
+    }
     next += range.size;
   }
-  if (next != total || first < 0 || (first % bucket != 0 && first != total)) {
-    return InvalidArgument("group.ranges: those of all groups must be the version's ", total,
-                           " bytes, or end there and begin at a multiple of bucket_bytes ", bucket);
+  if (next != total) {
+    return InvalidArgument("groups.ranges end at byte ", next, ", not at total_bytes ", total);
   }
   return first;
 }
@@ -144,14 +154,14 @@ absl::StatusOr<int64_t> BroadcastReceiver::Begin(const WeightManifest& manifest,
                                                  const std::function<bool()>& cancelled) {
   if (cancelled()) return absl::AbortedError("the call was cancelled");
   int64_t number = 0;
-  std::optional<Running> former;
+  Communicators former;
   {
     MutexLock lock(mu_);
     number = ++newest_;
-    former = RunningLocked();
+    former = StopLocked();
     changed_.NotifyAll();
   }
-  if (former.has_value()) former->Abort(kSuperseded);
+  AbortAll(former, kSuperseded);
   MutexLock lock(mu_);
   while (receiving_ && number == newest_ && closed_.empty() && !cancelled()) {
     const absl::Duration left = deadline - clock_.Now();
@@ -224,6 +234,9 @@ absl::StatusOr<std::shared_ptr<Communicator>> BroadcastReceiver::Join(
   place.rank = group.rank;
   place.size = group.size;
   place.rendezvous = group.rendezvous;
+  for (const ByteRange& range : group.ranges) {
+    place.staged_bytes = std::max(place.staged_bytes, std::min(range.size, order.piece_bytes));
+  }
   place.timeout = std::min({order.silence_timeout, kMaxConnect, deadline - clock_.Now()});
   if (place.timeout <= absl::ZeroDuration()) {
     return absl::DeadlineExceededError("no time left to connect to the group");
@@ -277,40 +290,56 @@ absl::Status BroadcastReceiver::TakePieces(const BroadcastOrder& order,
   return damaged;
 }
 
-absl::Status BroadcastReceiver::TakePart(const BroadcastOrder& order,
-                                         const BroadcastOrder::Group& group, absl::Time deadline) {
-  absl::StatusOr<std::shared_ptr<Communicator>> communicator = Join(order, group, deadline);
-  absl::Status taken = communicator.status();
-  if (taken.ok()) taken = TakePieces(order, group, **communicator, deadline);
-  if (taken.ok() || absl::IsDataLoss(taken)) return taken;
-  // One fails with the other.
-  std::optional<Running> running;
+absl::Status BroadcastReceiver::ForGroups(size_t groups,
+                                          absl::FunctionRef<absl::Status(size_t group)> part) {
+  std::vector<absl::Status> ended(groups);
+  const auto run = [&](size_t i) {
+    ended[i] = part(i);
+    if (!ended[i].ok() && !absl::IsDataLoss(ended[i])) AbortGroups(Message(ended[i]));
+  };
   {
-    MutexLock lock(mu_);
-    running = RunningLocked();
+    std::vector<std::jthread> others;
+    try {
+      for (size_t i = 1; i < groups; ++i) others.emplace_back(run, i);
+      run(0);
+    } catch (const std::system_error& error) {
+      ended[0] = ResourceExhausted("no thread for a group: ", error.what());
+      AbortGroups(Message(ended[0]));
+    }
   }
-  if (running.has_value()) running->Abort(Message(taken));
-  return taken;
+  // A group that fails ends the others with ABORTED. If one fails and another brings damaged bytes,
+  // the version is to be sent again.
+  const auto weight = [](const absl::Status& status) {
+    return status.ok() ? 0 : absl::IsAborted(status) ? 1 : absl::IsDataLoss(status) ? 2 : 3;
+  };
+  return *std::ranges::max_element(ended, {}, weight);
 }
 
+void BroadcastReceiver::AbortGroups(const std::string& reason) {
+  Communicators running;
+  {
+    MutexLock lock(mu_);
+    running = StopLocked();
+  }
+  AbortAll(running, reason);
+}
+
+// All groups are joined before the first one brings bytes: what NCCL does to connect may wait for
+// the GPU's work.
 absl::Status BroadcastReceiver::Take(const BroadcastOrder& order, int64_t first,
                                      absl::Time deadline) {
   FRESHET_RETURN_IF_ERROR(Reserve(order.manifest, first));
   LeaveOthers(order);
-  std::vector<absl::Status> taken(order.groups.size());
-  {
-    std::vector<std::jthread> others;
-    for (size_t i = 1; i < order.groups.size(); ++i) {
-      others.emplace_back([&, i] { taken[i] = TakePart(order, order.groups[i], deadline); });
-    }
-    taken[0] = TakePart(order, order.groups[0], deadline);
-  }
-  // A group that has failed ends the others with ABORTED, so its error is the reason.
-  absl::Status failed;
-  for (const absl::Status& status : taken) {
-    if (failed.ok() || absl::IsAborted(failed)) failed = status.ok() ? failed : status;
-  }
-  return failed;
+  std::vector<std::shared_ptr<Communicator>> joined(order.groups.size());
+  FRESHET_RETURN_IF_ERROR(ForGroups(joined.size(), [&](size_t group) {
+    absl::StatusOr<std::shared_ptr<Communicator>> communicator =
+        Join(order, order.groups[group], deadline);
+    if (communicator.ok()) joined[group] = *std::move(communicator);
+    return communicator.status();
+  }));
+  return ForGroups(joined.size(), [&](size_t group) {
+    return TakePieces(order, order.groups[group], *joined[group], deadline);
+  });
 }
 
 absl::StatusOr<BroadcastReceiver::Reply> BroadcastReceiver::Receive(
@@ -339,25 +368,25 @@ absl::StatusOr<BroadcastReceiver::Reply> BroadcastReceiver::Receive(
   return Reply{true};
 }
 
-std::optional<BroadcastReceiver::Running> BroadcastReceiver::RunningLocked() {
-  if (!receiving_) return std::nullopt;
-  return Running{connecting_, communicators_};
+BroadcastReceiver::Communicators BroadcastReceiver::StopLocked() {
+  if (!receiving_) return {};
+  connecting_.request_stop();
+  return communicators_;
 }
 
-void BroadcastReceiver::Running::Abort(const std::string& reason) {
-  connecting.request_stop();
-  for (const auto& [id, communicator] : communicators) communicator->Abort(reason);
+void BroadcastReceiver::AbortAll(const Communicators& running, const std::string& reason) {
+  for (const auto& [id, communicator] : running) communicator->Abort(reason);
 }
 
 void BroadcastReceiver::Close(const std::string& reason) {
-  std::optional<Running> running;
+  Communicators running;
   {
     MutexLock lock(mu_);
     closed_ = reason;
-    running = RunningLocked();
+    running = StopLocked();
     changed_.NotifyAll();
   }
-  if (running.has_value()) running->Abort(reason);
+  AbortAll(running, reason);
 }
 
 }  // namespace freshet

@@ -5,11 +5,11 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -87,14 +87,11 @@ class BroadcastReceiver {
   absl::StatusOr<int64_t> Begin(const WeightManifest& manifest, int64_t first, absl::Time deadline,
                                 const std::function<bool()>& cancelled) ABSL_LOCKS_EXCLUDED(mu_);
   using Communicators = std::map<std::string, std::shared_ptr<Communicator>>;  // by group
-  // What a Receive in progress may wait in.
-  struct Running {
-    std::stop_source connecting;
-    Communicators communicators;
-    // Ends the Receive with ABORTED; does not wait.
-    void Abort(const std::string& reason);
-  };
-  std::optional<Running> RunningLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Stops the Receive in progress from connecting. Returns what it may wait in, to be aborted.
+  Communicators StopLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static void AbortAll(const Communicators& running, const std::string& reason);
+  // Ends the Receive in progress with ABORTED; does not wait.
+  void AbortGroups(const std::string& reason) ABSL_LOCKS_EXCLUDED(mu_);
   void End() ABSL_LOCKS_EXCLUDED(mu_);
   // Memory for the version: what a failed group left, if it is of this version.
   absl::Status Reserve(const WeightManifest& manifest, int64_t first) ABSL_LOCKS_EXCLUDED(mu_);
@@ -107,9 +104,9 @@ class BroadcastReceiver {
                           Communicator& communicator, absl::Time deadline);
   absl::Status Verify(const WeightManifest& manifest, const std::vector<int64_t>& buckets)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // One group's part of the version.
-  absl::Status TakePart(const BroadcastOrder& order, const BroadcastOrder::Group& group,
-                        absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  // Runs `part` for all groups side by side. If one fails, ends the others; returns its error.
+  absl::Status ForGroups(size_t groups, absl::FunctionRef<absl::Status(size_t group)> part)
+      ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Take(const BroadcastOrder& order, int64_t first, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Whether buffer_ is for this version, divided like this.

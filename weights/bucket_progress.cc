@@ -19,7 +19,7 @@ int64_t BucketProgress::SizeOf(int64_t bucket) const {
 
 void BucketProgress::Restart(int64_t first) {
   const MutexLock lock(mu_);
-  prefix_ = first / bucket_bytes_;
+  prefix_ = (first + bucket_bytes_ - 1) / bucket_bytes_;
   for (auto bucket = static_cast<size_t>(prefix_); bucket < missing_.size(); ++bucket) {
     missing_[bucket] = SizeOf(static_cast<int64_t>(bucket));
     verified_[bucket] = false;

@@ -15,8 +15,8 @@ class BucketProgress {
   // bucket_bytes > 0.
   BucketProgress(int64_t total_bytes, int64_t bucket_bytes);
 
-  // Only the bytes before `first`, a multiple of bucket_bytes and at most verified_prefix(), are
-  // still here.
+  // Only the bytes before `first` are still here: a multiple of bucket_bytes, or total_bytes, and
+  // at most verified_prefix().
   void Restart(int64_t first) ABSL_LOCKS_EXCLUDED(mu_);
   // These bytes, none of which were here, have arrived. Returns the numbers of the buckets that are
   // complete with them.

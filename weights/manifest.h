@@ -14,7 +14,7 @@
 
 namespace freshet {
 
-class WeightShares;
+class WeightShards;
 
 // Location of one tensor in a version's arena.
 struct WeightEntry {
@@ -45,7 +45,7 @@ struct WeightSnapshot {
 struct CommittedWeights {
   WeightSnapshot snapshot;
   CommitReceipt receipt;
-  std::shared_ptr<WeightShares> shares = nullptr;  // of its publisher; null: it alone holds it
+  std::shared_ptr<WeightShards> shards = nullptr;  // of its publisher; null: it alone holds it
 };
 
 // Limits for untrusted manifests.

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -54,13 +55,14 @@ class RangeSender {
 
  private:
   absl::StatusOr<std::shared_ptr<Communicator>> Join(CommunicatorBackend& backend,
-                                                     const SendOrder& order, absl::Time deadline)
-      ABSL_LOCKS_EXCLUDED(mu_);
+                                                     const SendOrder& order, const SendParts& parts,
+                                                     absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+  bool AbortedLocked(const std::string& group) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Clock& clock_;
   mutable Mutex mu_;
-  std::string group_ ABSL_GUARDED_BY(mu_);    // of connecting_ and communicator_
-  std::string aborted_ ABSL_GUARDED_BY(mu_);  // the last group that was aborted
+  std::string group_ ABSL_GUARDED_BY(mu_);                // of connecting_ and communicator_
+  std::deque<std::string> aborted_ ABSL_GUARDED_BY(mu_);  // the last groups that were aborted
   std::stop_source connecting_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<Communicator> communicator_ ABSL_GUARDED_BY(mu_);  // null: not connected
 };

@@ -22,7 +22,7 @@ WeightPublisher::WeightPublisher(std::vector<WeightEntry> entries,
 WeightPublisher::~WeightPublisher() { AwaitPublished(); }
 
 absl::Status WeightPublisher::Stage(PolicyVersion policy, int64_t epoch, std::string_view arena,
-                                    std::shared_ptr<WeightShares> shares) {
+                                    std::shared_ptr<WeightShards> shards) {
   absl::Time start = SystemClock::Get().Now();
   AwaitPublished();
   if (observer_ != nullptr) {
@@ -30,7 +30,7 @@ absl::Status WeightPublisher::Stage(PolicyVersion policy, int64_t epoch, std::st
   }
   start = SystemClock::Get().Now();
   staged_ = {};
-  shares_ = std::move(shares);
+  shards_ = std::move(shards);
   staged_.manifest.policy = policy;
   staged_.manifest.epoch = epoch;
   staged_.manifest.entries = entries_;
@@ -59,7 +59,7 @@ absl::Status WeightPublisher::Publish(const CommitReceipt& receipt,
     return FailedPrecondition("the staged weights are not those of the receipt for version ",
                               receipt.policy.version);
   }
-  publishing_ = std::jthread([this, version = CommittedWeights{staged_, receipt, shares_},
+  publishing_ = std::jthread([this, version = CommittedWeights{staged_, receipt, shards_},
                               published = std::move(published)] {
     holders_ = 0;
     for (const auto& transport : transports_) holders_ += transport->Publish(version);

@@ -36,9 +36,9 @@ class WeightPublisher {
 
   // Waits for the publication in flight; then copies `arena` to `staged` and hashes it. Reuses
   // memory that no engine holds. RESOURCE_EXHAUSTED: there is no memory for the copy; nothing is
-  // staged. `shares` are those of this arena; they may be null.
+  // staged. `shards` are those of this arena; they may be null.
   absl::Status Stage(PolicyVersion policy, int64_t epoch, std::string_view arena,
-                     std::shared_ptr<WeightShares> shares = nullptr);
+                     std::shared_ptr<WeightShards> shards = nullptr);
 
   // Starts to publish the staged version with its receipt to every transport, one after the other.
   // `published` is called afterwards on the publishing thread. FAILED_PRECONDITION, with nothing
@@ -60,7 +60,7 @@ class WeightPublisher {
   WeightSyncObserver* const observer_;
   const std::optional<int64_t> bucket_bytes_;
   WeightSnapshot staged_;
-  std::shared_ptr<WeightShares> shares_;  // of staged_
+  std::shared_ptr<WeightShards> shards_;  // of staged_
   int64_t holders_ = 0;                   // written by the publishing thread
   std::jthread publishing_;
 };

@@ -5,6 +5,7 @@
 #include <random>
 #include <utility>
 
+#include "base/proto_time.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "rollout/grpc/generate_call.h"
@@ -25,8 +26,7 @@ uint64_t RandomSeed() {
 
 absl::StatusOr<absl::Duration> PauseDuration(const rollout::v1::PauseRequest& request) {
   if (!request.has_duration()) return kDefaultPause;
-  const absl::Duration duration =
-      absl::Seconds(request.duration().seconds()) + absl::Nanoseconds(request.duration().nanos());
+  const absl::Duration duration = FromDuration(request.duration());
   if (duration > absl::ZeroDuration() && duration <= kLongestPause) return duration;
   return InvalidArgument("duration: want more than 0 and at most ",
                          absl::FormatDuration(kLongestPause), ", got ",

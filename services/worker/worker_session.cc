@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "base/backoff.h"
 #include "base/log.h"
+#include "base/proto_time.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/utf8.h"
@@ -26,8 +27,7 @@ constexpr int kMaxRedirects = 3;
 
 // The duration that the controller requests, clamped; `fallback` if it is unset.
 absl::Duration Sane(const google::protobuf::Duration& duration, absl::Duration fallback) {
-  const absl::Duration value =
-      absl::Seconds(duration.seconds()) + absl::Nanoseconds(duration.nanos());
+  const absl::Duration value = FromDuration(duration);
   if (value <= absl::ZeroDuration()) return fallback;
   return std::clamp(value, absl::Milliseconds(1), absl::Minutes(10));
 }

@@ -1,6 +1,7 @@
 #include "weights/broadcast_receiver.h"
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -54,8 +55,7 @@ class LonelyBackend final : public CommunicatorBackend {
  public:
   absl::StatusOr<std::string> NewRendezvous() override { return "secret"; }
   absl::StatusOr<std::unique_ptr<Communicator>> Connect(const GroupPlace& place) override {
-    if (brings != nullptr && place.size != lonely_size)
-      return std::make_unique<FailingCommunicator>(brings);
+    if (brings != nullptr) return std::make_unique<FailingCommunicator>(brings);
     connecting.Notify();
     Notification stopped;
     const std::stop_callback stop(place.stop, [&] { stopped.Notify(); });
@@ -64,7 +64,6 @@ class LonelyBackend final : public CommunicatorBackend {
   }
   Notification connecting;
   WeightBytes brings;
-  int lonely_size = 0;  // of groups that bring nothing
 };
 
 class BroadcastReceiverTest : public testing::Test {
@@ -119,6 +118,9 @@ TEST_F(BroadcastReceiverTest, AnOrderThatDoesNotFitIsRefusedBeforeAnythingIsAllo
       [](BroadcastOrder& o) { o.piece_bytes = int64_t{64} << 30; },
       [](BroadcastOrder& o) {
         o.groups[0].ranges = {{-64, 1064}};
+      },
+      [](BroadcastOrder& o) {
+        o.groups[0].ranges = {{std::numeric_limits<int64_t>::min(), 1}};
       },
       [](BroadcastOrder& o) {
         o.groups[0].ranges = {{32, 968}};
@@ -205,12 +207,10 @@ TEST_F(BroadcastReceiverTest, KeepsWhatAFailedGroupBroughtForTheSameVersionOnly)
   EXPECT_EQ(Ask(order_.manifest, "lonely")->verified, 0);
 }
 
-// Its second group would never come together.
+// The first group would not connect in time.
 TEST_F(BroadcastReceiverTest, AGroupThatFailsEndsTheOthers) {
-  backend_->brings = version_.bytes;
-  backend_->lonely_size = 3;
-  order_.groups = {{"lonely", 1, 3, "secret", {{0, 100}, {600, 400}}},
-                   {"group", 1, 2, "secret", {{100, 500}}}};
+  order_.groups = {{"lonely", 1, 2, "secret", {{0, 100}, {600, 400}}},
+                   {"unknown", 1, 2, "", {{100, 500}}}};
   EXPECT_EQ(Receive().code(), Code::kUnavailable);
   EXPECT_EQ(Ask(version_.manifest, "lonely")->verified, 0);
 }

@@ -15,7 +15,7 @@
 
 namespace freshet {
 
-class WeightShares;
+class WeightShards;
 
 // A process that takes part in data-parallel training.
 struct RankState {
@@ -68,7 +68,7 @@ class Learner {
   virtual absl::StatusOr<std::string_view> Arena() const = 0;
 
   // What each rank holds of the last Arena(), to publish it together; null: nothing.
-  virtual std::shared_ptr<WeightShares> Shares() const { return nullptr; }
+  virtual std::shared_ptr<WeightShards> Shards() const { return nullptr; }
 
   // The learner's state for a checkpoint, which may be lent: TrainStep then waits, before it
   // changes the state, until the result has copied it or all holders have dropped the result.

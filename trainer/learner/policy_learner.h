@@ -146,9 +146,9 @@ class PolicyLearner final : public Learner {
   absl::Status SendSnapshot();
   absl::Status SendState();
   // Which bytes of the arena each rank has to publish, by rank, together all of them.
-  std::vector<std::vector<ByteRange>> ShareRanges() const;
-  // Copies this rank's share, one range after the other, to `share` in host memory.
-  absl::Status CopyShare(std::span<std::byte> share) const;
+  std::vector<std::vector<ByteRange>> ShardRanges() const;
+  // Copies this rank's `ranges` of those, one after the other, to `shard` in host memory.
+  absl::Status CopyShard(const std::vector<ByteRange>& ranges, std::span<std::byte> shard) const;
   // Makes rank 0's state whole again. The others call SendState.
   absl::Status HoldWholeState();
   // Sets `proximal_logprobs` of the columns by the current policy. A collective operation if the

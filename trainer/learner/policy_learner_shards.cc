@@ -186,7 +186,7 @@ absl::Status PolicyLearner::HoldWholeState() try {
 }
 
 // As they would divide the state.
-std::vector<std::vector<ByteRange>> PolicyLearner::ShareRanges() const {
+std::vector<std::vector<ByteRange>> PolicyLearner::ShardRanges() const {
   const ShardLayout divided(state_->layout, state_->ranks->size());
   const auto element = static_cast<int64_t>(at::elementSize(state_->type()));
   std::vector<std::vector<ByteRange>> ranges(static_cast<size_t>(divided.ranks()));
@@ -199,16 +199,15 @@ std::vector<std::vector<ByteRange>> PolicyLearner::ShareRanges() const {
   return ranges;
 }
 
-absl::Status PolicyLearner::CopyShare(std::span<std::byte> share) const try {
-  const auto rank = static_cast<size_t>(state_->ranks->rank());
+absl::Status PolicyLearner::CopyShard(const std::vector<ByteRange>& ranges,
+                                      std::span<std::byte> shard) const try {
   const bool is_part = state_->divides_weights();
   const auto element = static_cast<int64_t>(at::elementSize(state_->type()));
-  const std::vector<ByteRange> ranges = ShareRanges()[rank];
   int64_t place = 0;
   for (const ByteRange& range : ranges) {
     const at::Tensor& from = is_part ? state_->part_weights() : state_->weights;
     const int64_t begin = is_part ? place : range.first;
-    at::from_blob(share.data() + place, {range.size / element}, state_->type())
+    at::from_blob(shard.data() + place, {range.size / element}, state_->type())
         .copy_(from.narrow(0, begin / element, range.size / element));
     place += range.size;
   }

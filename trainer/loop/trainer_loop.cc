@@ -95,7 +95,7 @@ absl::StatusOr<CommitReceipt> TrainerLoop::Redo(const JournalEntry& entry) {
 
 absl::StatusOr<std::string> TrainerLoop::Stage(PolicyVersion policy) {
   FRESHET_ASSIGN_OR_RETURN(const std::string_view arena, learner_.Arena());
-  FRESHET_RETURN_IF_ERROR(publisher_.Stage(policy, epoch_, arena, learner_.Shares()));
+  FRESHET_RETURN_IF_ERROR(publisher_.Stage(policy, epoch_, arena, learner_.Shards()));
   return publisher_.staged().manifest.content_hash;
 }
 

@@ -50,10 +50,10 @@ absl::Status CommandReader::Read() {
       case RankCommand::kWork:
         FRESHET_RETURN_IF_ERROR(Keep(std::move(command)));
         break;
-      case RankCommand::kSendShare:
-      case RankCommand::kAbortShare: {
+      case RankCommand::kSendShard:
+      case RankCommand::kAbortShard: {
         const MutexLock lock(handling_);
-        if (share_handler_) share_handler_(command);
+        if (shard_handler_) shard_handler_(command);
         break;
       }
       case RankCommand::COMMAND_NOT_SET:
@@ -62,9 +62,9 @@ absl::Status CommandReader::Read() {
   }
 }
 
-void CommandReader::SetShareHandler(std::function<void(const RankCommand&)> handler) {
+void CommandReader::SetShardHandler(std::function<void(const RankCommand&)> handler) {
   const MutexLock lock(handling_);
-  share_handler_ = std::move(handler);
+  shard_handler_ = std::move(handler);
 }
 
 absl::Status CommandReader::Keep(RankCommand command) {

@@ -17,7 +17,7 @@
 namespace freshet {
 
 // A thread reads rank 0's messages and separates commands to work from chunks of collective
-// operations, which two threads of this rank may await, and from commands about shares.
+// operations, which two threads of this rank may await, and from commands about shards.
 // Thread-safe.
 class CommandReader {
  public:
@@ -31,9 +31,9 @@ class CommandReader {
   // rank 0 sends in advance.
   absl::StatusOr<trainer::v1::RankCommand> Next(absl::Duration timeout);
 
-  // Commands to send or abort a share go to `handler`, on the reader's thread, from now on. Empty:
-  // they are dropped.
-  void SetShareHandler(std::function<void(const trainer::v1::RankCommand&)> handler)
+  // Commands to send or abort a shard go to `handler`, on the reader's thread, from now on. It must
+  // not block. Empty: they are dropped.
+  void SetShardHandler(std::function<void(const trainer::v1::RankCommand&)> handler)
       ABSL_LOCKS_EXCLUDED(handling_);
 
   RelayInbox& inbox(RelayGroup group) { return inboxes_[static_cast<size_t>(group)]; }
@@ -44,8 +44,8 @@ class CommandReader {
 
   MessageSocket& socket_;
   std::array<RelayInbox, kNumRelayGroups> inboxes_;
-  Mutex handling_;  // also while the handler runs
-  std::function<void(const trainer::v1::RankCommand&)> share_handler_ ABSL_GUARDED_BY(handling_);
+  Mutex handling_;  // held while the handler runs
+  std::function<void(const trainer::v1::RankCommand&)> shard_handler_ ABSL_GUARDED_BY(handling_);
   Mutex mu_;
   CondVar changed_;
   std::deque<trainer::v1::RankCommand> commands_ ABSL_GUARDED_BY(mu_);

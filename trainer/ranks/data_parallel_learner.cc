@@ -30,11 +30,11 @@ RankAttempt DecideRanks(int ranks, int64_t lost) {
 
 DataParallelLearner::DataParallelLearner(std::shared_ptr<PolicyLearner> learner,
                                          std::unique_ptr<RankStarter> starter, int ranks,
-                                         bool shares)
+                                         bool shards)
     : learner_(std::move(learner)),
       starter_(std::move(starter)),
       ranks_(ranks),
-      keeps_shares_(shares) {
+      keeps_shards_(shards) {
   FRESHET_CHECK(ranks >= 2);
 }
 
@@ -199,17 +199,17 @@ absl::Status DataParallelLearner::LossError() const {
 }
 
 absl::StatusOr<std::string_view> DataParallelLearner::Arena() const {
-  shares_ = nullptr;
+  shards_ = nullptr;
   absl::StatusOr<std::string_view> arena = WholeArena();
-  if (arena.ok() && keeps_shares_ && group_ != nullptr) shares_ = StageShares();
+  if (arena.ok() && keeps_shards_ && group_ != nullptr) shards_ = StageShards();
   return arena;
 }
 
-std::shared_ptr<WeightShares> DataParallelLearner::StageShares() const {
+std::shared_ptr<WeightShards> DataParallelLearner::StageShards() const {
   if (!group_->communicator().error().ok()) return nullptr;
   RankWork work;
-  work.set_kind(RankWork::KIND_STAGE_SHARE);
-  work.set_share(++share_number_);
+  work.set_kind(RankWork::KIND_STAGE_SHARD);
+  work.set_shard(++shard_number_);
   {
     const MutexLock lock(mu_);
     work.set_step(step_);
@@ -217,7 +217,7 @@ std::shared_ptr<WeightShares> DataParallelLearner::StageShares() const {
   for (int rank = 1; rank < group_->communicator().size(); ++rank) {
     if (!group_->Send(rank, work).ok()) return nullptr;  // the next step notices
   }
-  return group_->Shares(share_number_, learner_->ShareRanges());
+  return group_->Shards(shard_number_, learner_->ShardRanges());
 }
 
 absl::StatusOr<std::string_view> DataParallelLearner::WholeArena() const {

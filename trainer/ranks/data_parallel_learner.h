@@ -38,15 +38,15 @@ RankAttempt DecideRanks(int ranks, int64_t lost);
 // returns UNAVAILABLE. Thread safety: as Learner.
 class DataParallelLearner final : public Learner {
  public:
-  // ranks >= 2. `shares`: each rank keeps its share of the last weights, for Shares().
+  // ranks >= 2. `shards`: each rank keeps its shard of the last weights, for Shards().
   DataParallelLearner(std::shared_ptr<PolicyLearner> learner, std::unique_ptr<RankStarter> starter,
-                      int ranks, bool shares = false);
+                      int ranks, bool shards = false);
   ~DataParallelLearner() override;
 
   absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
                                             const std::vector<TrainGroup>& groups) override;
   absl::StatusOr<std::string_view> Arena() const override;
-  std::shared_ptr<WeightShares> Shares() const override { return shares_; }
+  std::shared_ptr<WeightShards> Shards() const override { return shards_; }
   absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override;
   bool StateLost() const override;
   std::vector<std::string> LostRanks() const override { return lost_; }
@@ -65,8 +65,8 @@ class DataParallelLearner final : public Learner {
                     const std::vector<RankShare>& shares, int64_t largest_share);
   absl::Status SendAll(trainer::v1::RankWork::Kind kind) const;
   absl::StatusOr<std::string_view> WholeArena() const;
-  // Lets every rank keep its share of the weights. Null: not all can.
-  std::shared_ptr<WeightShares> StageShares() const;
+  // Lets every rank keep its shard of the weights. Null: not all can.
+  std::shared_ptr<WeightShards> StageShards() const;
   absl::Status LossError() const;
   // Makes a divided state whole, before other ranks join.
   absl::Status GatherState();
@@ -76,9 +76,9 @@ class DataParallelLearner final : public Learner {
   const std::shared_ptr<PolicyLearner> learner_;
   const std::unique_ptr<RankStarter> starter_;
   const int ranks_;
-  const bool keeps_shares_;
-  mutable std::shared_ptr<WeightShares> shares_;  // of the last Arena
-  mutable int64_t share_number_ = 0;
+  const bool keeps_shards_;
+  mutable std::shared_ptr<WeightShards> shards_;  // of the last Arena
+  mutable int64_t shard_number_ = 0;
   std::vector<std::string> lost_;  // during the step; see LostRanks
   bool tried_ = false;             // to form a group
   std::string loss_;               // why a group ended while the state was divided

@@ -19,7 +19,7 @@
 #include "trainer/ranks/command_reader.h"
 #include "trainer/ranks/rank_group.h"
 #include "trainer/ranks/rank_work.h"
-#include "trainer/ranks/share_sender.h"
+#include "trainer/ranks/shard_sender.h"
 
 namespace freshet {
 namespace {
@@ -59,11 +59,12 @@ class Reports {
     }
     (void)Send();  // the thread notices if rank 0 is gone
   }
-  void SendShareSent(const trainer::v1::ShareSent& sent) {
+  void SendShardSent(const trainer::v1::ShardSent& sent) {
     RankReport report;
-    *report.mutable_share_sent() = sent;
+    *report.mutable_shard_sent() = sent;
     const MutexLock lock(mu_);
-    (void)socket_.Send(report, kReportTimeout);  // the thread notices if rank 0 is gone
+    // The result must not be missing: rank 0 then sees that the link is lost.
+    if (!socket_.Send(report, kReportTimeout).ok()) socket_.Shutdown();
   }
   absl::Status SendChunk(RelayGroup group, std::string bytes, absl::Duration timeout) {
     RankReport report;
@@ -149,18 +150,18 @@ class CurrentCommunicators {
   bool orphaned_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// Rank 0 learns that a share is missing when it is to be sent.
-void StageShare(int64_t number, const PolicyLearner& learner, int rank, ShareSender& shares) {
-  const absl::Status staged =
-      shares.Stage(number, learner.ShareRanges()[static_cast<size_t>(rank)],
-                   [&](std::span<std::byte> share) { return learner.CopyShare(share); });
+// Rank 0 learns that a shard is missing when it is to be sent.
+void StageShard(int64_t number, const PolicyLearner& learner, int rank, ShardSender& shards) {
+  const std::vector<ByteRange> ranges = learner.ShardRanges()[static_cast<size_t>(rank)];
+  const absl::Status staged = shards.Stage(
+      number, ranges, [&](std::span<std::byte> shard) { return learner.CopyShard(ranges, shard); });
   if (staged.ok()) return;
-  FRESHET_LOG(Warning) << "event=share_not_staged share=" << number
+  FRESHET_LOG(Warning) << "event=shard_not_staged shard=" << number
                        << " reason=" << LogQuoted(Message(staged));
 }
 
 absl::Status Do(const RankWork& work, PolicyLearner& learner, Communicator& communicator,
-                ShareSender& shares) {
+                ShardSender& shards) {
   switch (work.kind()) {
     case RankWork::KIND_PROXIMAL: {
       FRESHET_ASSIGN_OR_RETURN(Minibatch share, ShareOf(work));
@@ -176,8 +177,8 @@ absl::Status Do(const RankWork& work, PolicyLearner& learner, Communicator& comm
       return learner.SendSnapshot();
     case RankWork::KIND_SEND_STATE:
       return learner.SendState();
-    case RankWork::KIND_STAGE_SHARE:
-      StageShare(work.share(), learner, communicator.rank(), shares);
+    case RankWork::KIND_STAGE_SHARD:
+      StageShard(work.shard(), learner, communicator.rank(), shards);
       return absl::OkStatus();
     default:
       return DataLoss("work of kind ", static_cast<int>(work.kind()));
@@ -232,13 +233,13 @@ absl::Status Work(CommandReader& commands, const RankParts& parts, Reports& repo
     return status;
   };
   if (const absl::Status synced = learner->SyncFromRankZero(); !synced.ok()) return leave(synced);
-  ShareSender shares(parts.open_backend, SystemClock::Get(),
-                     [&](const trainer::v1::ShareSent& sent) { reports.SendShareSent(sent); });
-  commands.SetShareHandler([&](const RankCommand& about_share) {
-    if (about_share.has_send_share()) shares.Send(about_share.send_share());
-    if (about_share.has_abort_share()) shares.Abort(about_share.abort_share());
+  ShardSender shards(parts.open_backend, SystemClock::Get(),
+                     [&](const trainer::v1::ShardSent& sent) { reports.SendShardSent(sent); });
+  commands.SetShardHandler([&](const RankCommand& about_shard) {
+    if (about_shard.has_send_shard()) shards.Send(about_shard.send_shard());
+    if (about_shard.has_abort_shard()) shards.Abort(about_shard.abort_shard());
   });
-  const absl::Cleanup no_shares = [&] { commands.SetShareHandler({}); };
+  const absl::Cleanup no_shards = [&] { commands.SetShardHandler({}); };
   int64_t step = 0;
   while (true) {
     reports.Set(RankReport::STATE_IDLE, step);
@@ -250,7 +251,7 @@ absl::Status Work(CommandReader& commands, const RankParts& parts, Reports& repo
     const RankWork& work = command.work();
     step = work.step();
     reports.Set(RankReport::STATE_TRAINING, step);
-    const absl::Status done = Do(work, *learner, *communicator, shares);
+    const absl::Status done = Do(work, *learner, *communicator, shards);
     if (const absl::Status failed = communicator->error(); !failed.ok()) return leave(failed);
     // After other errors rank 0 ends the group.
     if (!done.ok() && !absl::IsFailedPrecondition(done)) return done;

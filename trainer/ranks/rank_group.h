@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "collective/communicator.h"
 #include "freshet/trainer/v1/rank.pb.h"
-#include "weights/weight_shares.h"
+#include "weights/weight_shards.h"
 
 namespace freshet {
 
@@ -31,9 +31,9 @@ class RankGroup {
   // Hands `work` to rank `rank` (1 ..). UNAVAILABLE or DEADLINE_EXCEEDED: the rank does not take
   // it; the group is of no use afterwards.
   virtual absl::Status Send(int rank, const trainer::v1::RankWork& work) = 0;
-  // What the ranks have staged as share `number`; `ranges` are those of all ranks. Null: they
+  // What the ranks have staged as shard `number`; `ranges` are those of all ranks. Null: they
   // cannot send it.
-  virtual std::shared_ptr<WeightShares> Shares(int64_t number,
+  virtual std::shared_ptr<WeightShards> Shards(int64_t number,
                                                std::vector<std::vector<ByteRange>> ranges) = 0;
   // Why a rank was lost; "" if that is not known within `timeout`.
   virtual std::string LossReason(absl::Duration timeout) = 0;

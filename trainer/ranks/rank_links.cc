@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <stop_token>
 #include <thread>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "collective/relay_communicator.h"
 #include "trainer/ranks/message_socket.h"
 #include "trainer/ranks/relay_inbox.h"
+#include "trainer/ranks/shard_commands.h"
 #include "weights/transfer_time.h"
 
 namespace freshet {
@@ -108,57 +108,6 @@ class RankStates {
   std::vector<Communicator*> communicators_ ABSL_GUARDED_BY(mu_);
 };
 
-// Commands to send a share that have no result yet. Thread-safe.
-class PendingShares {
- public:
-  using Done = std::function<void(const absl::Status&)>;
-
-  // Returns the command's id; 0: the rank is lost, and `done` was called.
-  int64_t Add(Done done) {
-    absl::Status lost;
-    {
-      const MutexLock lock(mu_);
-      if (lost_.ok()) {
-        pending_[++ids_] = std::move(done);
-        return ids_;
-      }
-      lost = lost_;
-    }
-    done(lost);
-    return 0;
-  }
-  // Without effect if it has ended.
-  void End(int64_t id, const absl::Status& status) {
-    Done done;
-    {
-      const MutexLock lock(mu_);
-      const auto found = pending_.find(id);
-      if (found == pending_.end()) return;
-      done = std::move(found->second);
-      pending_.erase(found);
-    }
-    done(status);
-  }
-  // Ends all, and those that come later.
-  void Fail(const absl::Status& error) {
-    std::map<int64_t, Done> failed;
-    absl::Status lost;
-    {
-      const MutexLock lock(mu_);
-      lost_.Update(error);
-      lost = lost_;
-      failed.swap(pending_);
-    }
-    for (const auto& [id, done] : failed) done(lost);
-  }
-
- private:
-  Mutex mu_;
-  int64_t ids_ ABSL_GUARDED_BY(mu_) = 0;
-  std::map<int64_t, Done> pending_ ABSL_GUARDED_BY(mu_);
-  absl::Status lost_ ABSL_GUARDED_BY(mu_);
-};
-
 // A link and the thread that listens to it.
 class LinkedRank {
  public:
@@ -168,22 +117,19 @@ class LinkedRank {
   // Closes the link and waits for the thread.
   void Stop() {
     ending_.Notify();
+    shards_.Fail(absl::CancelledError("the group has ended"));
     Fail(absl::UnavailableError("the group has ended"));
     Kill();
     if (listener_.joinable()) listener_.join();
+    shards_.Stop();
+    (void)link_.peer->Ending();  // a killed process has given its memory back
   }
 
   absl::Status Send(const RankCommand& command, absl::Duration timeout) {
     const MutexLock lock(sending_);
     return socket_.Send(command, timeout);
   }
-  void SendShare(RankCommand command, PendingShares::Done done) {
-    const int64_t id = shares_.Add(std::move(done));
-    if (id == 0) return;
-    command.mutable_send_share()->set_id(id);
-    const absl::Status sent = Send(command, kSendTimeout);
-    if (!sent.ok()) shares_.End(id, sent);
-  }
+  ShardCommands& shards() { return shards_; }
   RelayInbox& inbox(RelayGroup group) { return inboxes_[static_cast<size_t>(group)]; }
   int number() const { return link_.number; }
 
@@ -226,10 +172,8 @@ class LinkedRank {
         inbox(RelayGroup::kTraining).Put(std::move(*report.mutable_collective()));
       } else if (report.has_background()) {
         inbox(RelayGroup::kBackground).Put(std::move(*report.mutable_background()));
-      } else if (report.has_share_sent()) {
-        const trainer::v1::ShareSent& sent = report.share_sent();
-        shares_.End(sent.id(), absl::Status(static_cast<absl::StatusCode>(sent.code()),
-                                            ValidUtf8(sent.message(), kMaxTextBytes)));
+      } else if (report.has_shard_sent()) {
+        shards_.End(report.shard_sent());
       } else {
         states.Report(index, report);
       }
@@ -243,14 +187,14 @@ class LinkedRank {
 
   void Fail(const absl::Status& error) {
     for (RelayInbox& inbox : inboxes_) inbox.Fail(error);
-    shares_.Fail(error);
+    shards_.Fail(error);
   }
 
   RankLink link_;
   MessageSocket socket_;
   Mutex sending_;  // two groups send
   std::array<RelayInbox, kNumRelayGroups> inboxes_;
-  PendingShares shares_;
+  ShardCommands shards_{[this](const RankCommand& command) { return Send(command, kSendTimeout); }};
   Notification ending_;
   std::thread listener_;
 };
@@ -258,37 +202,36 @@ class LinkedRank {
 using LinkedRanks = std::vector<std::shared_ptr<LinkedRank>>;
 
 // What ranks behind links have staged. Their group may end before it.
-class LinkedShares final : public WeightShares {
+class LinkedShards final : public WeightShards {
  public:
-  LinkedShares(LinkedRanks ranks, int64_t number, std::vector<std::vector<ByteRange>> ranges)
+  LinkedShards(LinkedRanks ranks, int64_t number, std::vector<std::vector<ByteRange>> ranges)
       : ranks_(std::move(ranks)), number_(number), ranges_(std::move(ranges)) {}
 
   const std::vector<std::vector<ByteRange>>& ranges() const override { return ranges_; }
   const void* senders() const override { return ranks_.front().get(); }
   void Send(size_t sender, const std::string& backend, const SendOrder& order,
             absl::Duration timeout, std::function<void(const absl::Status&)> done) override {
-    RankCommand command;
-    trainer::v1::SendShare& share = *command.mutable_send_share();
-    share.set_share(number_);
-    share.set_backend(backend);
-    share.set_group(order.group);
-    share.set_size(order.size);
-    share.set_rendezvous(order.rendezvous);
-    share.set_piece_bytes(order.piece_bytes);
-    *share.mutable_silence_timeout() = ToDuration(order.silence_timeout);
-    *share.mutable_timeout() = ToDuration(timeout);
+    trainer::v1::SendShard shard;
+    shard.set_shard(number_);
+    shard.set_backend(backend);
+    shard.set_group(order.group);
+    shard.set_size(order.size);
+    shard.set_rendezvous(order.rendezvous);
+    shard.set_piece_bytes(order.piece_bytes);
+    *shard.mutable_silence_timeout() = ToDuration(order.silence_timeout);
+    *shard.mutable_timeout() = ToDuration(timeout);
     LinkedRank& rank = *ranks_[sender - 1];
-    rank.SendShare(std::move(command), [done = std::move(done),
-                                        number = rank.number()](const absl::Status& status) {
+    rank.shards().Send(std::move(shard), [done = std::move(done),
+                                          number = rank.number()](const absl::Status& status) {
       done(status.ok() ? status
                        : StatusOf(status.code(), "trainer rank ", number, ": ", Message(status)));
     });
   }
   void Abort(size_t sender, const std::string& group, const std::string& reason) override {
-    RankCommand command;
-    command.mutable_abort_share()->set_group(group);
-    command.mutable_abort_share()->set_reason(ValidUtf8(reason, kMaxTextBytes));
-    (void)ranks_[sender - 1]->Send(command, kSendTimeout);  // fails if the rank is lost
+    trainer::v1::AbortShard order;
+    order.set_group(group);
+    order.set_reason(ValidUtf8(reason, kMaxTextBytes));
+    ranks_[sender - 1]->shards().Abort(std::move(order));
   }
 
  private:
@@ -399,9 +342,9 @@ class LinkedRankGroup final : public RankGroup {
     if (sent.ok()) return sent;
     return StatusOf(sent.code(), "rank ", to.number(), " takes no work: ", Message(sent));
   }
-  std::shared_ptr<WeightShares> Shares(int64_t number,
+  std::shared_ptr<WeightShards> Shards(int64_t number,
                                        std::vector<std::vector<ByteRange>> ranges) override {
-    return std::make_shared<LinkedShares>(ranks_, number, std::move(ranges));
+    return std::make_shared<LinkedShards>(ranks_, number, std::move(ranges));
   }
   std::string LossReason(absl::Duration patience) override { return states_.AwaitReason(patience); }
   std::vector<RankReport> Reports() const override { return states_.reports(); }

@@ -21,14 +21,17 @@ namespace {
 constexpr int kGroupsPerVersion = 3;
 
 // What a sender broadcasts of a version's bytes from `first` on.
-std::vector<ByteRange> RangesOf(int64_t first, int64_t total, const WeightShares* shares,
+std::vector<ByteRange> RangesOf(int64_t first, int64_t total, const WeightShards* shards,
                                 size_t sender) {
-  if (shares != nullptr) return shares->ranges()[sender];
+  if (shards != nullptr) return shards->ranges()[sender];
   return first < total ? std::vector<ByteRange>{{first, total - first}} : std::vector<ByteRange>();
 }
 
-// Whether it is the answer of a member that has taken part to the end.
-bool IsFinal(const absl::Status& status) { return status.ok() || absl::IsDataLoss(status); }
+// Whether it is the answer of a member that has taken part to the end. Damaged bytes may be those
+// of one of several senders.
+bool IsFinal(const absl::Status& status, bool with_shards) {
+  return status.ok() || (absl::IsDataLoss(status) && !with_shards);
+}
 
 }  // namespace
 
@@ -38,29 +41,31 @@ struct WeightBroadcaster::Groups {
   struct Failure {
     std::string reason;
     std::string worker;  // whose call has failed; "": a sender's part
+    bool left = false;   // a sender has left as planned
   };
 
   std::vector<std::string> ids;          // by sender; this process is sender 0
   std::vector<std::string> rendezvous;   // likewise; "": its members belong to it already
   std::vector<WeightMember> members;     // ranks 1, 2, ... of each
-  std::shared_ptr<WeightShares> shares;  // null: this process alone sends
+  std::shared_ptr<WeightShards> shards;  // null: this process alone sends
   bool aborted = false;                  // of the broadcaster's thread
   Mutex mu;
   std::optional<Failure> failure ABSL_GUARDED_BY(mu);
 
   // Does not block.
-  void Fail(const std::string& reason, const std::string& worker = "") ABSL_LOCKS_EXCLUDED(mu) {
+  void Fail(const std::string& reason, const std::string& worker = "", bool left = false)
+      ABSL_LOCKS_EXCLUDED(mu) {
     MutexLock lock(mu);
-    if (!failure.has_value()) failure = Failure{reason, worker};
+    if (!failure.has_value()) failure = Failure{reason, worker, left};
   }
   std::optional<Failure> failed() ABSL_LOCKS_EXCLUDED(mu) {
     MutexLock lock(mu);
     return failure;
   }
-  // Whether `members` get the next version, with these shares, from the same senders.
-  bool Fits(const std::vector<WeightMember>& others, const WeightShares* with) const {
-    if (members != others || (shares == nullptr) != (with == nullptr)) return false;
-    return with == nullptr || shares->senders() == with->senders();
+  // Whether `members` get the next version, with these shards, from the same senders.
+  bool Fits(const std::vector<WeightMember>& others, const WeightShards* with) const {
+    if (members != others || (shards == nullptr) != (with == nullptr)) return false;
+    return with == nullptr || shards->senders() == with->senders();
   }
 };
 
@@ -74,7 +79,7 @@ WeightBroadcaster::WeightBroadcaster(BroadcasterOptions options, ChannelSource c
       hooks_(std::move(hooks)),
       own_(clock),
       pause_(options_.retry),
-      shares_pause_(options_.retry) {}
+      shards_pause_(options_.retry) {}
 
 WeightBroadcaster::~WeightBroadcaster() { LeaveGroups("the trainer has left the job"); }
 
@@ -91,7 +96,7 @@ void WeightBroadcaster::AbortIfFailed() {
   if (!failure.has_value() || std::exchange(groups_->aborted, true)) return;
   own_.Abort(groups_->ids[0], failure->reason);
   for (size_t sender = 1; sender < groups_->ids.size(); ++sender) {
-    groups_->shares->Abort(sender, groups_->ids[sender], failure->reason);
+    groups_->shards->Abort(sender, groups_->ids[sender], failure->reason);
   }
 }
 
@@ -120,7 +125,7 @@ WeightBroadcaster::Request WeightBroadcaster::MakeRequest(const Version& version
     group.set_size(order.size);
     group.set_rendezvous(order.rendezvous);
     for (const ByteRange& range :
-         RangesOf(version.first, version.manifest.total_bytes, version.shares.get(), sender)) {
+         RangesOf(version.first, version.manifest.total_bytes, version.shards.get(), sender)) {
       weights::v1::ByteRange& added = *group.add_ranges();
       added.set_first(range.first);
       added.set_size(range.size);
@@ -195,17 +200,17 @@ void WeightBroadcaster::Ask(Version& version, std::vector<WeightMember>& members
 
 absl::Status WeightBroadcaster::ChooseGroups(const Version& version,
                                              const std::vector<WeightMember>& members) {
-  if (groups_ != nullptr && groups_->Fits(members, version.shares.get()) &&
+  if (groups_ != nullptr && groups_->Fits(members, version.shards.get()) &&
       !groups_->failed().has_value() && own_.Works(groups_->ids[0])) {
-    groups_->shares = version.shares;
+    groups_->shards = version.shards;
     groups_->rendezvous.assign(groups_->ids.size(), "");  // they belong to them already
     return absl::OkStatus();
   }
   LeaveGroups("its members have changed");
   auto groups = std::make_shared<Groups>();
   groups->members = members;
-  groups->shares = version.shares;
-  const size_t senders = version.shares == nullptr ? 1 : version.shares->ranges().size();
+  groups->shards = version.shards;
+  const size_t senders = version.shards == nullptr ? 1 : version.shards->ranges().size();
   for (size_t sender = 0; sender < senders; ++sender) {
     FRESHET_ASSIGN_OR_RETURN(std::string rendezvous, options_.backend->NewRendezvous());
     groups->rendezvous.push_back(std::move(rendezvous));
@@ -217,13 +222,14 @@ absl::Status WeightBroadcaster::ChooseGroups(const Version& version,
   return absl::OkStatus();
 }
 
-void WeightBroadcaster::StartShares(const Version& version) {
+void WeightBroadcaster::StartShards(const Version& version) {
   for (size_t sender = 1; sender < groups_->ids.size(); ++sender) {
-    groups_->shares->Send(sender, options_.backend_name, OrderFor(version, sender),
+    groups_->shards->Send(sender, options_.backend_name, OrderFor(version, sender),
                           version.deadline - clock_.Now(),
                           [groups = groups_, events = events_, sender](const absl::Status& status) {
                             if (status.ok()) return;
-                            groups->Fail(StrCat("sender ", sender, ": ", Message(status)));
+                            groups->Fail(StrCat("sender ", sender, ": ", Message(status)), "",
+                                         absl::IsCancelled(status));
                             events->Notify();
                           });
   }
@@ -232,7 +238,7 @@ void WeightBroadcaster::StartShares(const Version& version) {
 absl::Status WeightBroadcaster::SendOwn(const Version& version) {
   SendParts parts;
   for (const ByteRange& range :
-       RangesOf(version.first, version.manifest.total_bytes, version.shares.get(), 0)) {
+       RangesOf(version.first, version.manifest.total_bytes, version.shards.get(), 0)) {
     parts.emplace_back(version.bytes.data() + range.first, static_cast<size_t>(range.size));
   }
   return own_.Send(*options_.backend, OrderFor(version, 0), parts, version.deadline,
@@ -245,7 +251,8 @@ absl::Status WeightBroadcaster::Broadcast(const Version& version,
   FRESHET_RETURN_IF_ERROR(ChooseGroups(version, members));
   std::vector<Reply> replies;
   std::vector<MemberAnswer> ended;
-  StartShares(version);
+  const bool with_shards = version.shards != nullptr;
+  StartShards(version);
   {
     const std::jthread sender([&] {
       const absl::Status sent = SendOwn(version);
@@ -256,15 +263,16 @@ absl::Status WeightBroadcaster::Broadcast(const Version& version,
     ended = Call(
         members, version.deadline - clock_.Now(),
         [&](const std::string& worker) {
-          // The one fails with the other: wakes the senders, and waits for no member.
+          // After a failure it aborts all groups and waits for no member.
           if (!groups_->failed().has_value()) return version.departed(worker);
           AbortIfFailed();
           return true;
         },
         [&](size_t index) { return MakeRequest(version, static_cast<int>(index) + 1); },
-        [groups = groups_](size_t index, const absl::Status& status) {
+        [groups = groups_, with_shards](size_t index, const absl::Status& status) {
           const std::string& worker = groups->members[index].worker;
-          if (!IsFinal(status)) groups->Fail(StrCat(worker, ": ", Message(status)), worker);
+          if (!IsFinal(status, with_shards))
+            groups->Fail(StrCat(worker, ": ", Message(status)), worker);
         },
         replies);
     for (size_t i = 0; i < members.size(); ++i) {
@@ -272,7 +280,7 @@ absl::Status WeightBroadcaster::Broadcast(const Version& version,
         ended[i].status = absl::UnavailableError("it has not prepared the version");
       }
       const std::string& worker = members[i].worker;
-      if (!IsFinal(ended[i].status)) {
+      if (!IsFinal(ended[i].status, with_shards)) {
         groups_->Fail(StrCat(worker, ": ", Message(ended[i].status)), worker);
       }
     }
@@ -280,7 +288,7 @@ absl::Status WeightBroadcaster::Broadcast(const Version& version,
   }
   std::vector<WeightMember> left;
   for (size_t i = 0; i < members.size(); ++i) {
-    if (IsFinal(ended[i].status)) {
+    if (IsFinal(ended[i].status, with_shards)) {
       answers[members[i].worker] = {ended[i].status, clock_.Now() - version.start};
     } else {
       left.push_back(members[i]);
@@ -291,7 +299,8 @@ absl::Status WeightBroadcaster::Broadcast(const Version& version,
   if (!failure.has_value()) return absl::OkStatus();
   *culprit = failure->worker;
   LeaveGroups(failure->reason);
-  return absl::UnavailableError(failure->reason);
+  return StatusOf(failure->left ? absl::StatusCode::kCancelled : absl::StatusCode::kUnavailable,
+                  failure->reason);
 }
 
 std::map<std::string, MemberAnswer> WeightBroadcaster::Send(
@@ -310,11 +319,11 @@ std::map<std::string, MemberAnswer> WeightBroadcaster::Send(
     if (clock_.Now() - start > (deadline - start) / 2) break;
     Ask(version, members, answers);
     if (members.empty()) break;
-    const bool shared = group == 1 && version.first == 0 && start >= next_shares_;
-    version.shares = shared ? committed.shares : nullptr;
+    const bool shared = group == 1 && version.first == 0 && start >= next_shards_;
+    version.shards = shared ? committed.shards : nullptr;
     std::string culprit;
     status = Broadcast(version, members, answers, &culprit);
-    if (version.shares != nullptr) PauseShares(status);
+    if (version.shards != nullptr) PauseShards(status);
     if (status.ok()) continue;
     if (hooks_.on_group_failed) hooks_.on_group_failed();
     FRESHET_LOG(Warning) << "event=weight_group_failed version=" << version.manifest.policy.version
@@ -331,13 +340,11 @@ std::map<std::string, MemberAnswer> WeightBroadcaster::Send(
   return answers;
 }
 
-void WeightBroadcaster::PauseShares(const absl::Status& status) {
-  if (status.ok()) {
-    shares_pause_ = options_.retry;
-    return;
-  }
-  next_shares_ = clock_.Now() + shares_pause_;
-  shares_pause_ = std::min(2 * shares_pause_, 16 * options_.retry);
+void WeightBroadcaster::PauseShards(const absl::Status& status) {
+  if (status.ok()) shards_pause_ = options_.retry;
+  if (status.ok() || absl::IsCancelled(status)) return;
+  next_shards_ = clock_.Now() + shards_pause_;
+  shards_pause_ = std::min(2 * shards_pause_, 16 * options_.retry);
 }
 
 void WeightBroadcaster::Pause(const Answers& answers, const absl::Status& status) {

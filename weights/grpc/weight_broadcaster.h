@@ -19,7 +19,7 @@
 #include "weights/manifest.h"
 #include "weights/range_sender.h"
 #include "weights/weight_member.h"
-#include "weights/weight_shares.h"
+#include "weights/weight_shards.h"
 
 namespace freshet {
 
@@ -29,7 +29,7 @@ struct BroadcasterOptions {
   std::shared_ptr<CommunicatorBackend> backend;
   absl::Duration silence_timeout;  // a group without progress has failed
   int64_t piece_bytes = 0;         // at least a bucket
-  // Time without broadcasts after a version that no group has brought, and without shares after
+  // Time without broadcasts after a version that no group has brought, and without shards after
   // groups with them have failed; doubles to sixteen times.
   absl::Duration retry;
 };
@@ -41,7 +41,7 @@ struct BroadcasterHooks {
 };
 
 // The trainer's side of one job's broadcasts. This process is rank 0 of a group with the engines;
-// the group is reused while its members stay the same. If the version has shares, each of the other
+// the group is reused while its members stay the same. If the version has shards, each of the other
 // senders is rank 0 of a further group with the same engines, and all broadcast side by side. If a
 // member or a sender dies, hangs or leaves, the groups are aborted, and a new group of this process
 // and the members that still answer continues after the prefix that all of them have verified.
@@ -69,7 +69,7 @@ class WeightBroadcaster {
     absl::Time start;
     absl::Time deadline;
     const std::function<bool(const std::string&)>& departed;
-    std::shared_ptr<WeightShares> shares = nullptr;  // whose senders take part; null: none
+    std::shared_ptr<WeightShards> shards = nullptr;  // whose senders take part; null: none
     int64_t first = 0;                               // offset of the first byte to broadcast
   };
   using Answers = std::map<std::string, MemberAnswer>;
@@ -79,17 +79,18 @@ class WeightBroadcaster {
   // Asks which members can take part. The others get their results and leave `members`.
   void Ask(Version& version, std::vector<WeightMember>& members, Answers& answers);
   // Broadcasts to `members`. Those that are done get their results and leave `members`. If the
-  // groups fail, `culprit` is the worker that was the first to fail; "": unknown.
+  // groups fail, `culprit` is the worker that was the first to fail; "": unknown. CANCELLED: a
+  // sender of shards has left.
   absl::Status Broadcast(const Version& version, std::vector<WeightMember>& members,
                          Answers& answers, std::string* culprit);
   void LeaveGroups(const std::string& reason);
   // Makes groups of `members` unless there are some.
   absl::Status ChooseGroups(const Version& version, const std::vector<WeightMember>& members);
-  // Lets the senders of shares send theirs.
-  void StartShares(const Version& version);
+  // Lets the senders of shards send theirs.
+  void StartShards(const Version& version);
   // Connects this process's group if it is new, and broadcasts.
   absl::Status SendOwn(const Version& version);
-  // Ends all senders' parts if the groups have failed. Does not block.
+  // Ends all senders' parts if the groups have failed. Does not wait.
   void AbortIfFailed();
   // Calls all members, the i-th one with `request(i)`. `on_end` is called with the index and the
   // status of a call that has ended, on gRPC's threads, also after this returns.
@@ -101,8 +102,8 @@ class WeightBroadcaster {
   // Pauses broadcasts after a version that no group has brought to any member. `status` is that of
   // the last group.
   void Pause(const Answers& answers, const absl::Status& status);
-  // After groups with shares: `status` is theirs.
-  void PauseShares(const absl::Status& status);
+  // After groups with shards: `status` is theirs.
+  void PauseShards(const absl::Status& status);
   absl::Duration Patience(const Version& version) const;
   Request MakeRequest(const Version& version) const;
   // For the member that has this rank in every group.
@@ -121,8 +122,8 @@ class WeightBroadcaster {
   std::map<std::string, absl::Time> left_out_;
   absl::Duration pause_;  // after versions that no group has brought
   absl::Time next_try_ = absl::InfinitePast();
-  absl::Duration shares_pause_;  // of shares, after groups with them have failed
-  absl::Time next_shares_ = absl::InfinitePast();
+  absl::Duration shards_pause_;  // of shards, after groups with them have failed
+  absl::Time next_shards_ = absl::InfinitePast();
 };
 
 }  // namespace freshet

@@ -201,7 +201,7 @@ class ThreadRanks final : public RankStarter {
       *command.mutable_work() = work;
       return sockets[static_cast<size_t>(rank) - 1]->Send(command, kRankPatience);
     }
-    std::shared_ptr<WeightShares> Shares(int64_t, std::vector<std::vector<ByteRange>>) override {
+    std::shared_ptr<WeightShards> Shards(int64_t, std::vector<std::vector<ByteRange>>) override {
       return nullptr;
     }
     std::string LossReason(absl::Duration) override { return ""; }

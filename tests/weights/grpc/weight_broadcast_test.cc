@@ -135,20 +135,21 @@ INSTANTIATE_TEST_SUITE_P(Broadcast, WeightTransportContract,
                                          Backend("gloo", ClusterRoute::kGloo)),
                          [](const auto& tested) { return tested.param.name; });
 
-// Shares of a version of kBytes: this process has the first quarter and the last, and another
+// Shards of a version of kBytes: this process has the first quarter and the last, and another
 // sender, which is a thread of the test, the rest.
-class ThreadShares final : public WeightShares {
+class ThreadShards final : public WeightShards {
  public:
-  // The other sender, which may send the shares of many versions.
+  // The other sender, which may send the shards of many versions.
   struct Sender {
     RangeSender sender{SystemClock::Get()};
     std::shared_ptr<WatchedBackend> backend = std::make_shared<WatchedBackend>();
     std::function<absl::Status()> before = [] { return absl::OkStatus(); };
+    std::byte damage{0};  // changes the first byte that it sends
     int sent = 0;
     std::jthread thread;
   };
 
-  ThreadShares(WeightBytes bytes, Sender& other) : bytes_(std::move(bytes)), other_(other) {}
+  ThreadShards(WeightBytes bytes, Sender& other) : bytes_(std::move(bytes)), other_(other) {}
   const std::vector<std::vector<ByteRange>>& ranges() const override { return ranges_; }
   const void* senders() const override { return &other_; }
   void Send(size_t sender, const std::string& backend, const SendOrder& order,
@@ -156,8 +157,10 @@ class ThreadShares final : public WeightShares {
     EXPECT_EQ(sender, 1U);
     EXPECT_EQ(backend, "gloo");
     if (other_.thread.joinable()) other_.thread.join();
-    other_.thread = std::jthread([this, order, timeout, done, bytes = bytes_, &other = other_] {
-      const SendParts parts = {{bytes->data() + kFirst, static_cast<size_t>(kLast - kFirst)}};
+    other_.thread = std::jthread([order, timeout, done, bytes = bytes_, &other = other_] {
+      std::vector<std::byte> shard(bytes->data() + kFirst, bytes->data() + kLast);
+      shard[0] ^= other.damage;
+      const SendParts parts = {shard};
       absl::Status sent = other.before();
       if (sent.ok()) {
         sent = other.sender.Send(*other.backend, order, parts, SystemClock::Get().Now() + timeout,
@@ -182,11 +185,11 @@ class ThreadShares final : public WeightShares {
 class WeightBroadcastTest : public testing::Test {
  protected:
   // Publishes the next version; returns the number of engines that hold it.
-  int64_t Publish(ClusterTransport& transport, ThreadShares::Sender* other = nullptr) {
+  int64_t Publish(ClusterTransport& transport, ThreadShards::Sender* other = nullptr) {
     version_ = MakeVersion({0, ++number_}, 1, kBytes, kBucket);
     CommittedWeights committed = version_.Committed();
     if (other != nullptr) {
-      committed.shares = std::make_shared<ThreadShares>(committed.snapshot.bytes, *other);
+      committed.shards = std::make_shared<ThreadShards>(committed.snapshot.bytes, *other);
     }
     return transport.Publish(committed);
   }
@@ -245,14 +248,14 @@ TEST_F(WeightBroadcastTest, TheGroupLastsUntilItsMembersChange) {
   EXPECT_EQ(counters.totals().members.count("grpc_relay"), 0U);
 }
 
-TEST_F(WeightBroadcastTest, EverySenderBroadcastsItsShareUntilTheSendersChange) {
+TEST_F(WeightBroadcastTest, EverySenderBroadcastsItsShardUntilTheSendersChange) {
   const auto a = GlooEngine("a");
   const auto b = GlooEngine("b");
   const auto backend = std::make_shared<WatchedBackend>();
   WeightSyncCounters counters;
   ClusterTransportOptions options = Options(backend);
-  ThreadShares::Sender first;
-  ThreadShares::Sender second;
+  ThreadShards::Sender first;
+  ThreadShards::Sender second;
   {
     ClusterTransport transport(options, TestChannel, SystemClock::Get(), &counters);
     transport.SetMembers(1, {a->member(), b->member()});
@@ -284,8 +287,8 @@ TEST_F(WeightBroadcastTest, IfASenderFailsTheTrainerAloneSendsTheVersionAndTheNe
   const auto backend = std::make_shared<WatchedBackend>();
   WeightSyncCounters counters;
   ClusterTransportOptions options = Options(backend);
-  options.last_retry = absl::Hours(1);  // until shares are sent again
-  ThreadShares::Sender other;
+  options.last_retry = absl::Hours(1);  // until shards are sent again
+  ThreadShards::Sender other;
   other.before = [] { return absl::UnavailableError("this rank is gone"); };
   ClusterTransport transport(options, TestChannel, SystemClock::Get(), &counters);
   transport.SetMembers(1, {engine->member()});
@@ -293,9 +296,24 @@ TEST_F(WeightBroadcastTest, IfASenderFailsTheTrainerAloneSendsTheVersionAndTheNe
     EXPECT_EQ(Publish(transport, &other), 1);
     ExpectHolds(*engine);
   }
-  EXPECT_EQ(backend->groups, 3);  // two with shares, then one
+  EXPECT_EQ(backend->groups, 3);  // two with shards, then one
   EXPECT_EQ(counters.totals().failures["group"], 1);
   EXPECT_EQ(counters.totals().members["gloo"].members, 3);
+}
+
+TEST_F(WeightBroadcastTest, IfASenderHasOtherBytesTheTrainerAloneSendsTheVersion) {
+  const auto engine = GlooEngine("engine");
+  WeightSyncCounters counters;
+  ClusterTransportOptions options = Options(MakeGlooBackend());
+  options.last_retry = absl::Hours(1);  // until the engine is tried again, and shards
+  ThreadShards::Sender other;
+  other.damage = std::byte{1};
+  ClusterTransport transport(options, TestChannel, SystemClock::Get(), &counters);
+  transport.SetMembers(1, {engine->member()});
+  EXPECT_EQ(Publish(transport, &other), 1);
+  ExpectHolds(*engine);
+  EXPECT_EQ(counters.totals().failures["group"], 1);
+  EXPECT_EQ(counters.totals().members["gloo"].members, 1);
 }
 
 TEST_F(WeightBroadcastTest, AnEngineWithoutTheBackendGetsTheRelay) {

@@ -1,4 +1,4 @@
-#include "trainer/ranks/share_sender.h"
+#include "trainer/ranks/shard_sender.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,30 +8,33 @@
 #include "base/proto_time.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "base/utf8.h"
 
 namespace freshet {
 
-using trainer::v1::SendShare;
-using trainer::v1::ShareSent;
+using trainer::v1::SendShard;
+using trainer::v1::ShardSent;
 
 namespace {
 
-constexpr size_t kMostShares = 2;
+constexpr size_t kMostShards = 2;
 constexpr size_t kMostOrders = 2;
+constexpr size_t kMostRefused = 100;
+constexpr size_t kMostMessage = 200;
 constexpr absl::Duration kOrderWait = absl::Minutes(1);
 constexpr absl::Duration kMostTime = absl::Hours(1);
 
 }  // namespace
 
-ShareSender::ShareSender(OpenCommunicatorBackend open, const Clock& clock,
-                         std::function<void(const ShareSent&)> on_sent)
+ShardSender::ShardSender(OpenCommunicatorBackend open, const Clock& clock,
+                         std::function<void(const ShardSent&)> on_sent)
     : open_(std::move(open)),
       clock_(clock),
       on_sent_(std::move(on_sent)),
       sender_(clock),
       thread_([this] { Run(); }) {}
 
-ShareSender::~ShareSender() {
+ShardSender::~ShardSender() {
   std::string sending;
   {
     const MutexLock lock(mu_);
@@ -43,46 +46,45 @@ ShareSender::~ShareSender() {
   thread_.join();
 }
 
-absl::Status ShareSender::Stage(int64_t number, const std::vector<ByteRange>& ranges,
+absl::Status ShardSender::Stage(int64_t number, const std::vector<ByteRange>& ranges,
                                 absl::FunctionRef<absl::Status(std::span<std::byte>)> copy) {
   {
     const MutexLock lock(mu_);
-    while (shares_.size() >= kMostShares) shares_.pop_front();
+    while (shards_.size() >= kMostShards) shards_.pop_front();
   }
   const absl::Cleanup decided = [&] {
     const MutexLock lock(mu_);
     newest_ = number;
     changed_.NotifyAll();
   };
-  Share share{number, {}, nullptr};
+  Shard shard{number, {}, nullptr};
   size_t size = 0;
   for (const ByteRange& range : ranges) {
-    share.sizes.push_back(range.size);
+    shard.sizes.push_back(range.size);
     size += static_cast<size_t>(range.size);
   }
   FRESHET_ASSIGN_OR_RETURN(const std::shared_ptr<WeightBuffer> bytes, pool_.Get(size));
   FRESHET_RETURN_IF_ERROR(copy(std::span(bytes->data.get(), size)));
-  share.bytes = bytes;
+  shard.bytes = bytes;
   const MutexLock lock(mu_);
-  shares_.push_back(std::move(share));
+  shards_.push_back(std::move(shard));
   return absl::OkStatus();
 }
 
-void ShareSender::Send(const SendShare& order) {
-  {
-    const MutexLock lock(mu_);
-    if (orders_.size() < kMostOrders) {
-      orders_.push_back(order);
-      changed_.NotifyAll();
-      return;
-    }
+void ShardSender::Send(const SendShard& order) {
+  const MutexLock lock(mu_);
+  if (orders_.size() < kMostOrders) {
+    orders_.push_back(order);
+  } else if (refused_.size() < kMostRefused) {
+    refused_.push_back(order.id());
   }
-  Answer(order.id(), absl::ResourceExhaustedError("this rank still has other shares to send"));
+  changed_.NotifyAll();
 }
 
-void ShareSender::Run() {
+void ShardSender::Run() {
   while (true) {
-    SendShare order;
+    SendShard order;
+    std::vector<int64_t> refused;
     {
       const MutexLock lock(mu_);
       sending_.clear();
@@ -91,10 +93,14 @@ void ShareSender::Run() {
       order = std::move(orders_.front());
       orders_.pop_front();
       sending_ = order.group();
+      refused.swap(refused_);
+    }
+    for (const int64_t id : refused) {
+      Answer(id, absl::ResourceExhaustedError("this rank has other shards to send"));
     }
     const absl::Status sent = SendNow(order);
     if (!sent.ok()) {
-      FRESHET_LOG(Warning) << "event=share_not_sent share=" << order.share()
+      FRESHET_LOG(Warning) << "event=shard_not_sent shard=" << order.shard()
                            << " reason=" << LogQuoted(Message(sent));
     }
     Answer(order.id(), sent);
@@ -102,21 +108,21 @@ void ShareSender::Run() {
 }
 
 // It may still be staged.
-absl::StatusOr<ShareSender::Share> ShareSender::AwaitShare(int64_t number, absl::Time deadline) {
+absl::StatusOr<ShardSender::Shard> ShardSender::AwaitShard(int64_t number, absl::Time deadline) {
   const MutexLock lock(mu_);
   while (newest_ < number && !ends_) {
     const absl::Duration left = deadline - clock_.Now();
     if (left <= absl::ZeroDuration()) {
-      return absl::DeadlineExceededError("the share was not staged in time");
+      return absl::DeadlineExceededError("the shard was not staged in time");
     }
     changed_.WaitFor(mu_, std::min(left, kOrderWait));
   }
-  const auto kept = std::ranges::find(shares_, number, &Share::number);
-  if (kept == shares_.end()) return NotFound("share ", number, " is not here");
+  const auto kept = std::ranges::find(shards_, number, &Shard::number);
+  if (kept == shards_.end()) return NotFound("shard ", number, " is not here");
   return *kept;
 }
 
-absl::Status ShareSender::SendNow(const SendShare& order) {
+absl::Status ShardSender::SendNow(const SendShard& order) {
   const absl::Time deadline =
       clock_.Now() + std::clamp(FromDuration(order.timeout()), absl::ZeroDuration(), kMostTime);
   if (backend_ == nullptr || backend_name_ != order.backend()) {
@@ -125,13 +131,13 @@ absl::Status ShareSender::SendNow(const SendShare& order) {
     backend_name_ = order.backend();
   }
   FRESHET_ASSIGN_OR_RETURN(
-      const Share share,
-      AwaitShare(order.share(),
+      const Shard shard,
+      AwaitShard(order.shard(),
                  std::min(deadline, clock_.Now() + FromDuration(order.silence_timeout()))));
   if (order.piece_bytes() <= 0) return InvalidArgument("piece_bytes is ", order.piece_bytes());
   SendParts parts;
-  const std::byte* at = share.bytes->data.get();
-  for (const int64_t size : share.sizes) {
+  const std::byte* at = shard.bytes->data.get();
+  for (const int64_t size : shard.sizes) {
     parts.emplace_back(at, static_cast<size_t>(size));
     at += size;
   }
@@ -141,11 +147,11 @@ absl::Status ShareSender::SendNow(const SendShare& order) {
                       parts, deadline, /*on_bytes=*/{});
 }
 
-void ShareSender::Answer(int64_t id, const absl::Status& status) const {
-  ShareSent sent;
+void ShardSender::Answer(int64_t id, const absl::Status& status) const {
+  ShardSent sent;
   sent.set_id(id);
   sent.set_code(static_cast<int32_t>(status.code()));
-  sent.set_message(Message(status).substr(0, 1000));
+  sent.set_message(ValidUtf8(Message(status), kMostMessage));
   on_sent_(sent);
 }
 
