@@ -151,7 +151,8 @@ class RankedCluster(Processes):
 
 
 def check_joined_rank(programs, example, folder, sharding="none", collectives=("all-reduce of gradients",)):
-    """A rank that is a process of its own joins, is killed, and joins again."""
+    """A rank that is a process of its own joins, is killed, and joins again. It also broadcasts its shard of the
+    weights."""
     with RankedCluster(folder, programs) as cluster:
         cluster.start_redis()
         cluster.start_roles("controller-0")
@@ -169,15 +170,18 @@ def check_joined_rank(programs, example, folder, sharding="none", collectives=("
                     if rank["last_collective"] in collectives]
 
         cluster.freshet("submit", str(example), "--id", "ranks", *settings(), "--set", "trainer.steps=100",
-                        "--set", f"trainer.sharding={sharding}")
+                        "--set", f"trainer.sharding={sharding}", "--set", "weight_sync.transport=gloo")
         await_true("both ranks", lambda: summing() == [0, 1], TIMEOUT_S, describe)
         cluster.kill("rank-1")
         await_true("the notice", lambda: re.search("rank_lost: .*rank 1 is gone", describe()), TIMEOUT_S, describe)
         cluster.start_roles("rank-1")
         await_true("both ranks again", lambda: summing() == [0, 1] or job()["state"] == "SUCCEEDED", TIMEOUT_S, describe)
         await_true("the end", lambda: job()["state"] in ("SUCCEEDED", "FAILED"), TIMEOUT_S, describe)
-        if job()["state"] != "SUCCEEDED" or cluster.log("trainer-0").count("event=ranks_formed ranks=2") < 2:
+        log = cluster.log("trainer-0")
+        if job()["state"] != "SUCCEEDED" or log.count("event=ranks_formed ranks=2") < 2:
             sys.exit(describe())
+        if "event=weight_group backend=gloo engines=1 senders=2" not in log or "event=no_broadcasts" in log:
+            sys.exit(f"{describe()}\nthe ranks have not broadcast the weights")
         print(cluster.freshet("ledger", "verify", "ranks"))
 
 
