@@ -20,6 +20,7 @@ from freshet.errors import (
 )
 from freshet.events import Event, LogLine
 from freshet.job_handle import Job
+from freshet.reward_processes import RewardProcesses
 from freshet.rewards import RewardServer, serve_reward
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "LogLine",
     "NotFound",
     "Refused",
+    "RewardProcesses",
     "RewardServer",
     "TimedOut",
     "serve_env",

@@ -26,31 +26,37 @@ _MAX_PART_NAME_BYTES = 64
 _WORKERS = 16
 
 
-def score_of(value: Any) -> trajectory_pb2.Score:
-    """Converts the result of a reward function to a score. Raises TypeError or ValueError."""
-    if isinstance(value, Mapping):
-        components = {str(name): float(part) for name, part in value.items()}
-        if not 1 <= len(components) <= _MAX_PARTS:
+def make_score(reward: float, parts: Mapping[str, float]) -> trajectory_pb2.Score:
+    """Raises ValueError if the parts are too many, or a number is not finite."""
+    if len(parts) > _MAX_PARTS:
+        raise ValueError(
+            f"the reward function returned {len(parts)} parts; return at most {_MAX_PARTS}"
+        )
+    for name in parts:
+        if not 1 <= len(name.encode()) <= _MAX_PART_NAME_BYTES:
             raise ValueError(
-                f"the reward function returned {len(components)} parts; return 1 to {_MAX_PARTS}"
+                f"the name {name[:80]!r} of a part does not have 1 to {_MAX_PART_NAME_BYTES} bytes"
             )
-        for name in components:
-            if not 1 <= len(name.encode()) <= _MAX_PART_NAME_BYTES:
-                raise ValueError(
-                    f"the name {name[:80]!r} of a part does not have 1 to"
-                    f" {_MAX_PART_NAME_BYTES} bytes"
-                )
-        reward = sum(components.values())
-    else:
-        if value is None:
-            raise TypeError("the reward function returned None")
-        reward, components = float(value), {}
-    for name, part in [("reward", reward), *components.items()]:
+    for name, part in [("reward", reward), *parts.items()]:
         if not math.isfinite(part):
             raise ValueError(f"the reward function returned {part} for {name}")
     return trajectory_pb2.Score(
-        reward=reward, components=components, outcome=trajectory_pb2.SCORE_OUTCOME_OK
+        reward=reward, components=parts, outcome=trajectory_pb2.SCORE_OUTCOME_OK
     )
+
+
+def score_of(value: Any) -> trajectory_pb2.Score:
+    """Converts the result of a reward function to a score. Raises TypeError or ValueError."""
+    if isinstance(value, trajectory_pb2.Score):
+        return value
+    if isinstance(value, Mapping):
+        if not value:
+            raise ValueError("the reward function returned no parts")
+        parts = {str(name): float(part) for name, part in value.items()}
+        return make_score(sum(parts.values()), parts)
+    if value is None:
+        raise TypeError("the reward function returned None")
+    return make_score(float(value), {})
 
 
 def _failed(outcome: int, error: str) -> trajectory_pb2.Score:
@@ -90,6 +96,8 @@ class _RewardService(reward_service_pb2_grpc.RewardServiceServicer):
         }
         try:
             return score_of(self._function(item.prompt, item.completion, **attributes))
+        except TimeoutError as error:
+            return _failed(trajectory_pb2.SCORE_OUTCOME_TIMEOUT, str(error))
         except Exception as error:  # whatever the user's function raises
             _log.warning("the reward function failed", exc_info=True)
             return _failed(
