@@ -36,4 +36,21 @@ void RetryingTrajectoryStore::Close() {
   store_.Close();
 }
 
+absl::StatusOr<std::unique_ptr<TrajectoryStore>> OpenWithRetries(
+    const std::function<absl::StatusOr<std::unique_ptr<TrajectoryStore>>()>& open,
+    const Clock& clock, const RetryOptions& options, const std::stop_token& stop) {
+  const absl::Time start = clock.Now();
+  Notification stopped;
+  const std::stop_callback on_stop(stop, [&stopped] { stopped.Notify(); });
+  for (int64_t failed = 1;; ++failed) {
+    absl::StatusOr<std::unique_ptr<TrajectoryStore>> store = open();
+    if (!absl::IsUnavailable(store.status())) return store;
+    if (clock.Now() - start >= options.outage_limit) return store;
+    if (failed == 1 && options.on_outage) options.on_outage(store.status());
+    if (stopped.WaitFor(BackoffDelay(failed, options.first_backoff, options.max_backoff))) {
+      return absl::CancelledError("stopped while the datastore was away");
+    }
+  }
+}
+
 }  // namespace freshet

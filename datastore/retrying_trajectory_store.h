@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
+#include <stop_token>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -150,6 +152,11 @@ class RetryingTrajectoryStore final : public TrajectoryStore {
   CondVar closed_changed_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
 };
+
+// Calls `open` again while the store is UNAVAILABLE, with the same limits. CANCELLED: `stop`.
+absl::StatusOr<std::unique_ptr<TrajectoryStore>> OpenWithRetries(
+    const std::function<absl::StatusOr<std::unique_ptr<TrajectoryStore>>()>& open,
+    const Clock& clock, const RetryOptions& options, const std::stop_token& stop);
 
 }  // namespace freshet
 

@@ -143,7 +143,7 @@ JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hard
   JobPlan plan;
   const MemoryPlan rank = With(program, learns);
   MemoryPlan ranks = rank;
-  AddRanks(spec.trainer().ranks(), ranks);
+  AddRanks(spec.trainer().ranks(), SendsShards(spec), ranks);
   // Of all ranks, whatever they divide.
   const int64_t snapshot = kSnapshotBytes * MakeParameterLayout(model).num_elements;
   plan.trainer = {"trainer", ranks, snapshot};
@@ -152,7 +152,7 @@ JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hard
   plan.local = {"local", {}, plan.trainer.checkpoint_copy_bytes};
   const auto add = [&](const MemoryPlan& part, bool on_gpu, int64_t of_ranks) {
     GpuMemoryPlan divided = on_gpu ? DivideByPlace(part) : GpuMemoryPlan{{}, part};
-    AddRanks(of_ranks, divided.host);  // other ranks have GPUs of their own
+    AddRanks(of_ranks, /*shards=*/false, divided.host);  // other ranks have GPUs of their own
     plan.local_gpu = With(std::move(plan.local_gpu), divided.gpu);
     plan.local.memory = With(std::move(plan.local.memory), divided.host);
   };

@@ -40,7 +40,7 @@ absl::Status CheckTrainerMemory(const job::v1::JobSpec& spec, PolicyLearnerOptio
     host = std::move(divided.host);
   }
   host.push_back(ProgramMemory());
-  if (with_other_ranks) AddRanks(spec.trainer().ranks(), host);
+  if (with_other_ranks) AddRanks(spec.trainer().ranks(), SendsShards(spec), host);
   return WarnOrFail(CheckMemory("the trainer", host, UsableMemory(ReadContainerLimits())));
 }
 

@@ -100,10 +100,8 @@ absl::StatusOr<std::shared_ptr<Learner>> MakeJobLearner(const job::v1::JobSpec& 
   } else {
     starter = std::make_unique<JoinedRankStarter>(std::move(joined), std::move(options));
   }
-  const std::string& transport = spec.weight_sync().transport();
-  const bool broadcasts = transport == kNccl || transport == kGloo;
   return std::make_shared<DataParallelLearner>(std::move(learner), std::move(starter), ranks,
-                                               /*shards=*/broadcasts);
+                                               SendsShards(spec));
 }
 
 absl::Status CheckGpuOfEachRank(int64_t ranks) {

@@ -89,6 +89,17 @@ TEST(JobPlan, RanksDivideWhatTheJobSays) {
   EXPECT_LT(state_of_others(full), state_of_others(optimizer) * 7 / 10);
 }
 
+TEST(JobPlan, RanksThatBroadcastWeightsKeepTheirShardsOfTwoVersions) {
+  TinyJob job = Bf16Job();
+  job["trainer"] = "{steps: 2, ranks: 4}";
+  const JobPlan without = Plan(job);
+  job["weight_sync"] = "{transport: gloo}";
+  const JobPlan with = Plan(job);
+  EXPECT_NEAR(static_cast<double>(Bytes(with.trainer, "other ranks") -
+                                  Bytes(without.trainer, "other ranks")),
+              0.75 * static_cast<double>(Bytes(with.trainer, "published versions")), 4);
+}
+
 TEST(JobPlan, ActivationCheckpointingKeepsOneNumberPerLayerAndTokenOfTheResidualStream) {
   TinyJob job = Bf16Job();
   const int64_t all = Bytes(Plan(job).trainer, "activations");

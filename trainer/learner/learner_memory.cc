@@ -205,9 +205,13 @@ MemoryPlan PlanLearner(PolicyLearnerOptions options, const BatchShape& batch, in
   return plan;
 }
 
-void AddRanks(int64_t ranks, MemoryPlan& plan) {
+void AddRanks(int64_t ranks, bool shards, MemoryPlan& plan) {
   if (ranks <= 1) return;
   MemoryPlan rank = plan;
+  const auto versions = std::ranges::find(plan, kPublishedVersions, &MemoryItem::name);
+  if (shards && versions != plan.end()) {
+    rank.push_back({"shards of versions", versions->bytes / ranks, Place::kHost});
+  }
   std::erase_if(rank, [](const MemoryItem& item) {
     return item.name == kPublishedVersions || item.name == kGatheredWeights ||
            item.name == kCheckpointBlocks || item.name == kWholeState || item.name == kGpuCopies;

@@ -33,8 +33,8 @@ int64_t PublishedBytes(const PolicyLearnerOptions& options);
 MemoryPlan PlanLearner(PolicyLearnerOptions options, const BatchShape& batch, int64_t ranks = 1);
 
 // Adds to the plan of rank 0's process those of the other ranks, which need the same without what
-// only rank 0 holds.
-void AddRanks(int64_t ranks, MemoryPlan& plan);
+// only rank 0 holds. `shards`: each keeps its shard of the two versions, to broadcast it.
+void AddRanks(int64_t ranks, bool shards, MemoryPlan& plan);
 
 // A snapshot of an element of the state: master and moments.
 inline constexpr int64_t kSnapshotBytes = 12;

@@ -33,6 +33,11 @@ int GpuCopies(const job::v1::JobSpec& spec) {
   return spec.has_eval() ? 3 : 2;
 }
 
+bool SendsShards(const job::v1::JobSpec& spec) {
+  const std::string& transport = spec.weight_sync().transport();
+  return spec.trainer().ranks() > 1 && (transport == "nccl" || transport == "gloo");
+}
+
 PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const ModelConfig& model,
                                         const LossSpec& loss, int processors) {
   PolicyLearnerOptions options;

@@ -30,6 +30,9 @@ std::string DeviceOfTrainer(const job::v1::JobSpec& spec);
 // one being written and, with `eval`, one kept for evaluations. 0 unless the transport is cuda_ipc.
 int GpuCopies(const job::v1::JobSpec& spec);
 
+// Whether every rank broadcasts its shard of the weights to engines.
+bool SendsShards(const job::v1::JobSpec& spec);
+
 // `processors`: of a job that sets no number of threads; its ranks share them.
 PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const ModelConfig& model,
                                         const LossSpec& loss, int processors = 1);

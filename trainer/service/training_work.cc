@@ -114,7 +114,6 @@ absl::Status TrainingWork::Run(std::stop_token stop) {
 }
 
 absl::Status TrainingWork::Train(std::stop_token stop) {
-  FRESHET_ASSIGN_OR_RETURN(redis_, context_.open_store(assign_.job_id()));
   RetryOptions retry;
   retry.first_backoff *= context_.time_scale;
   retry.max_backoff *= context_.time_scale;
@@ -122,6 +121,9 @@ absl::Status TrainingWork::Train(std::stop_token stop) {
     FRESHET_LOG(Warning) << "event=datastore_outage error=" << LogQuoted(Message(status));
     SetPhase(AssignmentStatus::STATE_RUNNING, StrCat("the datastore: ", Message(status)));
   };
+  FRESHET_ASSIGN_OR_RETURN(redis_,
+                           OpenWithRetries([this] { return context_.open_store(assign_.job_id()); },
+                                           *context_.clock, retry, stop));
   store_ = std::make_unique<RetryingTrajectoryStore>(*redis_, *context_.clock, retry);
 
   rows_ = std::make_unique<EventOutbox>(*context_.events, EventOutboxOptions());

@@ -498,6 +498,18 @@ TEST_F(TrainingWorkTest, WithoutTheFormerTrainersCheckpointsItIsRefused) {
   EXPECT_THAT(Message(status), HasSubstr("load version 1 or a newer one"));
 }
 
+TEST_F(TrainingWorkTest, ADatastoreThatIsAwayAtTheStartIsWaitedFor) {
+  Produce(8);
+  context_.open_store =
+      [this,
+       opened = 0](const std::string&) mutable -> absl::StatusOr<std::unique_ptr<TrajectoryStore>> {
+    if (++opened < 20) return absl::UnavailableError("the connection was closed");
+    return std::make_unique<ForwardingTrajectoryStore>(store());
+  };
+  RunWell();
+  EXPECT_TRUE(Has("step-4"));
+}
+
 // Models a Redis that rejects the password for a while.
 class LockedStore final : public ForwardingTrajectoryStore {
  public:
