@@ -40,7 +40,7 @@ class CommunicatorBackend {
   // Connects to the other ranks. Blocks until all have connected. Returns:
   //   INVALID_ARGUMENT: rank, size or rendezvous.
   //   UNAVAILABLE, DEADLINE_EXCEEDED: a rank has failed or has not come in time.
-  //   ABORTED: `stop`.
+  //   ABORTED: `stop`. RESOURCE_EXHAUSTED: no memory for staged_bytes.
   virtual absl::StatusOr<std::unique_ptr<Communicator>> Connect(const GroupPlace& place) = 0;
 };
 

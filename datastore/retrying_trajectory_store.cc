@@ -44,7 +44,7 @@ absl::StatusOr<std::unique_ptr<TrajectoryStore>> OpenWithRetries(
   const std::stop_callback on_stop(stop, [&stopped] { stopped.Notify(); });
   for (int64_t failed = 1;; ++failed) {
     absl::StatusOr<std::unique_ptr<TrajectoryStore>> store = open();
-    if (!absl::IsUnavailable(store.status())) return store;
+    if (store.ok() || !MayPass(store.status().code())) return store;
     if (clock.Now() - start >= options.outage_limit) return store;
     if (failed == 1 && options.on_outage) options.on_outage(store.status());
     if (stopped.WaitFor(BackoffDelay(failed, options.first_backoff, options.max_backoff))) {

@@ -153,7 +153,7 @@ class RetryingTrajectoryStore final : public TrajectoryStore {
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
 };
 
-// Calls `open` again while the store is UNAVAILABLE, with the same limits. CANCELLED: `stop`.
+// Calls `open` again after the same errors, with the same limits. CANCELLED: `stop`.
 absl::StatusOr<std::unique_ptr<TrajectoryStore>> OpenWithRetries(
     const std::function<absl::StatusOr<std::unique_ptr<TrajectoryStore>>()>& open,
     const Clock& clock, const RetryOptions& options, const std::stop_token& stop);

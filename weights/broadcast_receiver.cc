@@ -294,18 +294,22 @@ absl::Status BroadcastReceiver::ForGroups(size_t groups,
                                           absl::FunctionRef<absl::Status(size_t group)> part) {
   std::vector<absl::Status> ended(groups);
   const auto run = [&](size_t i) {
-    ended[i] = part(i);
+    try {
+      ended[i] = part(i);
+    } catch (const std::system_error& error) {
+      ended[i] = ResourceExhausted("no thread to verify bytes: ", error.what());
+    }
     if (!ended[i].ok() && !absl::IsDataLoss(ended[i])) AbortGroups(Message(ended[i]));
   };
   {
     std::vector<std::jthread> others;
     try {
       for (size_t i = 1; i < groups; ++i) others.emplace_back(run, i);
-      run(0);
     } catch (const std::system_error& error) {
       ended[0] = ResourceExhausted("no thread for a group: ", error.what());
       AbortGroups(Message(ended[0]));
     }
+    if (ended[0].ok()) run(0);
   }
   // A group that fails ends the others with ABORTED. If one fails and another brings damaged bytes,
   // the version is to be sent again.

@@ -1,7 +1,9 @@
 #include "trainer/ranks/shard_commands.h"
 
+#include <system_error>
 #include <utility>
 
+#include "base/str_cat.h"
 #include "base/utf8.h"
 
 namespace freshet {
@@ -34,8 +36,12 @@ absl::Status ShardCommands::PostLocked(RankCommand command) {
   if (commands_.size() >= kMostWaiting) {
     return absl::ResourceExhaustedError("the link to the rank is busy");
   }
+  try {
+    if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+  } catch (const std::system_error& error) {
+    return ResourceExhausted("no thread for the link to the rank: ", error.what());
+  }
   commands_.push_back(std::move(command));
-  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
   changed_.NotifyAll();
   return absl::OkStatus();
 }

@@ -121,9 +121,14 @@ absl::Status TrainingWork::Train(std::stop_token stop) {
     FRESHET_LOG(Warning) << "event=datastore_outage error=" << LogQuoted(Message(status));
     SetPhase(AssignmentStatus::STATE_RUNNING, StrCat("the datastore: ", Message(status)));
   };
+  RetryOptions opening = retry;
+  opening.on_outage = [this](const absl::Status& status) {
+    SetPhase(AssignmentStatus::STATE_STARTING, StrCat("the datastore: ", Message(status)));
+  };
   FRESHET_ASSIGN_OR_RETURN(redis_,
                            OpenWithRetries([this] { return context_.open_store(assign_.job_id()); },
-                                           *context_.clock, retry, stop));
+                                           *context_.clock, opening, stop));
+  SetPhase(AssignmentStatus::STATE_STARTING, "");
   store_ = std::make_unique<RetryingTrajectoryStore>(*redis_, *context_.clock, retry);
 
   rows_ = std::make_unique<EventOutbox>(*context_.events, EventOutboxOptions());

@@ -14,14 +14,15 @@ import subprocess
 import sys
 import time
 
-from freshet.rewards import make_score
+from freshet.rewards import RewardTimeout, make_score
 from freshet.trajectory.v1 import trajectory_pb2
 
 _PROGRAM = pathlib.Path(__file__).with_name("score_process.py")
-_MAX_REQUEST_BYTES = 16 << 20
+_MAX_REQUEST_BYTES = 64 << 20
 _MAX_REPLY_BYTES = 1 << 20
 _START_SECONDS = 60.0
 _END_SECONDS = 5.0
+_FREE_SECONDS = 60.0
 
 
 class _Lost(Exception):
@@ -32,12 +33,12 @@ class _Process:
     def __init__(self, source: str, function: str, memory_bytes: int):
         ours, theirs = socket.socketpair()
         self._connection = ours
-        command = [sys.executable, "-I", str(_PROGRAM), str(theirs.fileno()), str(memory_bytes)]
+        command = [sys.executable, str(_PROGRAM), str(theirs.fileno()), str(os.getpid())]
         try:
             self._process = subprocess.Popen(
-                [*command, source, function],
+                [*command, str(memory_bytes), source, function],
                 stdin=subprocess.DEVNULL,
-                stdout=sys.stderr,
+                stdout=2,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
@@ -55,11 +56,8 @@ class _Process:
             self.kill()
             raise RuntimeError(f"cannot load {source}: {ready['error']}")
 
-    def call(self, arguments: list, seconds: float) -> dict:
+    def call(self, data: bytes, seconds: float) -> dict:
         """The answer of the function. Raises TimeoutError or _Lost; the process is then of no use."""
-        data = json.dumps({"arguments": arguments}).encode()
-        if len(data) > _MAX_REQUEST_BYTES:
-            raise ValueError(f"the sample has {len(data)} bytes, more than {_MAX_REQUEST_BYTES}")
         deadline = time.monotonic() + seconds
         try:
             self._connection.settimeout(seconds)
@@ -108,11 +106,13 @@ class _Process:
         return f"it was ended by signal {-code}" if code < 0 else f"it ended with code {code}"
 
     def kill(self) -> None:
-        """Ends it and what it has started."""
-        with contextlib.suppress(ProcessLookupError):
+        """Ends it and the processes of its group."""
+        with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.kill()
-        self._process.wait()
+        with contextlib.suppress(OSError):
+            self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_SECONDS)
         self._connection.close()
 
 
@@ -127,9 +127,10 @@ class RewardProcesses:
     dict of `prompt` and the other fields; all are strings. The function returns a number, or a dict
     with `score`; other numbers in the dict are parts.
 
-    Each process answers one call at a time. One that takes longer than `seconds` is killed with what
-    it has started, and so is one that ends; another one takes its place. `memory_bytes` limits the
-    address space of each. Whatever goes wrong is an error of that sample, never a reward of 0.
+    Each process answers one call at a time; a call waits up to a minute for one that is free. One that
+    takes longer than `seconds` is killed with its process group, and so is one that ends; another one
+    takes its place. `memory_bytes` limits the address space of each. Whatever goes wrong is an error
+    of that sample, never a reward of 0.
     """
 
     def __init__(
@@ -161,35 +162,42 @@ class RewardProcesses:
         except _Lost as error:
             raise RuntimeError(f"cannot load {self._source}: {error}") from None
 
-    def __call__(self, prompt: str, completion: str, **attributes: str) -> trajectory_pb2.Score:
+    def __call__(self, prompt: str, completion: str, /, **attributes: str) -> trajectory_pb2.Score:
         if "answer" not in attributes:
             raise ValueError("the row has no field answer")
         extra = {k: v for k, v in attributes.items() if k not in ("answer", "data_source")}
         arguments = [attributes.get("data_source", ""), completion, attributes["answer"],
                      {**extra, "prompt": prompt}]
-        answer = self._call(arguments)
+        data = json.dumps({"arguments": arguments}, ensure_ascii=False).encode()
+        if len(data) > _MAX_REQUEST_BYTES:
+            raise ValueError(f"the sample has {len(data)} bytes, more than {_MAX_REQUEST_BYTES}")
+        answer = self._call(data)
         if "error" in answer:
             raise RuntimeError(str(answer["error"]))
         return make_score(answer["reward"], answer["parts"])
 
-    def _call(self, arguments: list) -> dict:
-        process = self._idle.get()
+    def _call(self, data: bytes) -> dict:
+        try:
+            process = self._idle.get(timeout=_FREE_SECONDS)
+        except queue.Empty:
+            raise RewardTimeout(f"no process was free within {_FREE_SECONDS:g} s") from None
         usable = False
         try:
             if process is None:
                 process = self._start()
-            answer = process.call(arguments, self._seconds)
+            answer = process.call(data, self._seconds)
             usable = not answer.get("ends")
             return answer
         except TimeoutError:
-            raise TimeoutError(f"it took longer than {self._seconds:g} s") from None
+            raise RewardTimeout(f"it took longer than {self._seconds:g} s") from None
         except _Lost as error:
             raise RuntimeError(f"the process of the reward function was lost: {error}") from None
         finally:
-            if process is not None and not usable:
-                process.kill()
-                process = None
-            self._idle.put(process)
+            try:
+                if process is not None and not usable:
+                    process.kill()
+            finally:
+                self._idle.put(process if usable else None)
 
     def close(self) -> None:
         """Ends the processes that wait. No call may be in progress."""

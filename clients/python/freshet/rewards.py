@@ -26,6 +26,10 @@ _MAX_PART_NAME_BYTES = 64
 _WORKERS = 16
 
 
+class RewardTimeout(Exception):
+    """A reward function took too long."""
+
+
 def make_score(reward: float, parts: Mapping[str, float]) -> trajectory_pb2.Score:
     """Raises ValueError if the parts are too many, or a number is not finite."""
     if len(parts) > _MAX_PARTS:
@@ -96,7 +100,7 @@ class _RewardService(reward_service_pb2_grpc.RewardServiceServicer):
         }
         try:
             return score_of(self._function(item.prompt, item.completion, **attributes))
-        except TimeoutError as error:
+        except RewardTimeout as error:
             return _failed(trajectory_pb2.SCORE_OUTCOME_TIMEOUT, str(error))
         except Exception as error:  # whatever the user's function raises
             _log.warning("the reward function failed", exc_info=True)

@@ -2,24 +2,28 @@
 
 Run by path, not as a module, so that it loads nothing but the standard library and the function:
 
-    score_process.py DESCRIPTOR MEMORY_BYTES SOURCE FUNCTION
+    score_process.py DESCRIPTOR PARENT_PID MEMORY_BYTES SOURCE FUNCTION
 
 SOURCE is a file, or "math" for Math-Verify. DESCRIPTOR is a connected socket. Every message is a
 JSON text after its length in 4 bytes (little endian). What the function prints goes to standard
 error.
 """
 
-import importlib.util
-import json
-import math
-import numbers
-import os
-import resource
-import socket
-import struct
 import sys
-import threading
-import time
+
+del sys.path[0]  # this file's folder, whose modules are not meant for the function
+
+import importlib.util  # noqa: E402
+import json  # noqa: E402
+import math  # noqa: E402
+import numbers  # noqa: E402
+import os  # noqa: E402
+import resource  # noqa: E402
+import signal  # noqa: E402
+import socket  # noqa: E402
+import struct  # noqa: E402
+import threading  # noqa: E402
+import time  # noqa: E402
 
 _MAX_ERROR_CHARACTERS = 500
 
@@ -45,14 +49,14 @@ def receive(connection):
     return json.loads(data)
 
 
-def end_with_parent():
-    """Also in the middle of a call."""
-    parent = os.getppid()
+def end_with(parent):
+    """Ends this process and what it has started soon after process `parent`, also in the middle of a
+    call that lets other threads run."""
 
     def watch():
         while os.getppid() == parent:
             time.sleep(1)
-        os._exit(1)
+        os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
 
@@ -65,12 +69,22 @@ def limit(memory_bytes):
 def math_verify_function():
     import math_verify
 
+    # The pool limits the time; with limits of its own the library would answer that nothing was found.
+    def parse(text):
+        return math_verify.parse(text, parsing_timeout=None)
+
     def compute_score(data_source, solution_str, ground_truth, extra_info):
-        # The arguments are not exchangeable: the gold answer comes first.
-        gold = math_verify.parse(ground_truth) or math_verify.parse(f"${ground_truth}$")
+        gold = parse(ground_truth) or parse(f"${ground_truth}$")
         if not gold:
             raise ValueError(f"Math-Verify cannot parse the gold answer {ground_truth[:100]!r}")
-        return float(math_verify.verify(gold, math_verify.parse(solution_str)))
+        answer = parse(solution_str)
+        try:
+            # The arguments are not exchangeable: the gold answer comes first.
+            return float(math_verify.verify(gold, answer, timeout_seconds=None, raise_on_error=True))
+        except MemoryError:
+            raise
+        except Exception:  # as the library: what it cannot compare is not equal
+            return 0.0
 
     return compute_score
 
@@ -78,6 +92,7 @@ def math_verify_function():
 def load(source, name):
     if source == "math":
         return math_verify_function()
+    sys.path.insert(0, os.path.dirname(source))
     spec = importlib.util.spec_from_file_location("reward_file", source)
     module = importlib.util.module_from_spec(spec)
     sys.modules["reward_file"] = module
@@ -108,11 +123,11 @@ def describe(error):
 
 
 def main():
-    descriptor, memory_bytes, source, name = sys.argv[1:]
+    descriptor, parent, memory_bytes, source, name = sys.argv[1:]
     connection = socket.socket(fileno=int(descriptor))
     sys.stdout = sys.stderr
     try:
-        end_with_parent()
+        end_with(int(parent))
         limit(int(memory_bytes))
         function = load(source, name)
     except BaseException as error:  # whatever the file does when it is loaded

@@ -4,6 +4,7 @@ import importlib.util
 import logging
 import pathlib
 import tempfile
+import threading
 import unittest
 
 import freshet
@@ -24,11 +25,13 @@ print("loaded")
 def compute_score(data_source, solution_str, ground_truth, extra_info):
     print("called", flush=True)
     os.write(1, b"to descriptor 1")
-    if solution_str == "hangs":
-        while True: pass
     if solution_str == "exits": os._exit(3)
     if solution_str == "raises": raise KeyError("no such key")
-    if solution_str == "hoards": return float(len(bytearray(64 << 30)))
+    if solution_str == "hoards": return float(len(bytearray(3 << 29)))
+    if solution_str == "starts":
+        import subprocess
+        with open(ground_truth, "w") as file: file.write(str(subprocess.Popen(["sleep", "1000"]).pid))
+        while True: pass
     if solution_str == "nan": return float("nan")
     if solution_str == "text": return "1, I hope"
     if solution_str == "large": raise ValueError("x" * (4 << 20))
@@ -72,7 +75,7 @@ class RewardProcessesTest(unittest.TestCase):
         self.assertEqual(dict(parts.components), {"acc": 1.0, "format": 0.25})
 
     def test_what_goes_wrong_is_an_error_of_that_sample_alone(self):
-        score = self.serve(str(self.file))
+        score = self.serve(str(self.file), memory_bytes=1 << 30)
         for completion, error in {
             "raises": "KeyError: 'no such key'",
             "exits": "the process of the reward function was lost: it ended with code 3",
@@ -87,11 +90,20 @@ class RewardProcessesTest(unittest.TestCase):
                 self.assertIn(error, failed.error)
                 self.assertEqual(score("4").reward, 1.0)
 
-    def test_a_call_that_takes_too_long_is_ended(self):
-        score = self.serve(str(self.file), seconds=1.0)
-        failed = score("hangs")
-        self.assertEqual((failed.outcome, failed.error), (TIMEOUT, "it took longer than 1 s"))
+    def test_a_call_that_takes_too_long_is_ended_with_what_it_has_started(self):
+        score = self.serve(str(self.file), seconds=5.0)
         self.assertEqual(score("4").reward, 1.0)
+        started = self.file.with_name("pid")
+        failed = score("starts", str(started))
+        self.assertEqual((failed.outcome, failed.error), (TIMEOUT, "it took longer than 5 s"))
+        status = pathlib.Path(f"/proc/{started.read_text()}/status")
+        gone = threading.Event()
+        for _ in range(1000):
+            if not status.exists() or "State:\tZ" in status.read_text():
+                break
+            gone.wait(0.01)
+        else:
+            self.fail("the process that it has started still runs")
 
     def test_a_source_that_cannot_be_loaded_is_an_error_at_once(self):
         with self.assertRaisesRegex(FileNotFoundError, "is not a file, nor 'math'"):

@@ -500,13 +500,23 @@ TEST_F(TrainingWorkTest, WithoutTheFormerTrainersCheckpointsItIsRefused) {
 
 TEST_F(TrainingWorkTest, ADatastoreThatIsAwayAtTheStartIsWaitedFor) {
   Produce(8);
+  const runtime::JobWork* work = nullptr;
+  int opened = 0;
   context_.open_store =
-      [this,
-       opened = 0](const std::string&) mutable -> absl::StatusOr<std::unique_ptr<TrajectoryStore>> {
+      [&](const std::string&) -> absl::StatusOr<std::unique_ptr<TrajectoryStore>> {
+    cluster::v1::AssignmentStatus status;
+    work->FillStatus(status);
+    EXPECT_EQ(status.state(), cluster::v1::AssignmentStatus::STATE_STARTING);
+    EXPECT_EQ(status.waits_for(), opened == 0 ? "" : "the datastore: the connection was closed");
     if (++opened < 20) return absl::UnavailableError("the connection was closed");
     return std::make_unique<ForwardingTrajectoryStore>(store());
   };
-  RunWell();
+  const auto created = TrainingWork::Create(assign_, "t#1", controller_, context_);
+  ASSERT_TRUE(created.ok()) << created.status();
+  work = created->get();
+  const absl::Status status = (*created)->Run(stop_.get_token());
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(opened, 20);
   EXPECT_TRUE(Has("step-4"));
 }
 
