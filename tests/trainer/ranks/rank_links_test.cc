@@ -104,9 +104,10 @@ class RankLinksTest : public PolicyLearnerFixture {
     const auto gloo = MakeGlooBackend();
     for (size_t sender = 1; sender < shards.ranges().size(); ++sender) {
       const std::string rendezvous = *gloo->NewRendezvous();
+      std::unique_ptr<Communicator> engine;  // stays in the group, as engines do
       const absl::Status sent =
           Send(shards, sender, {group, 2, rendezvous, kPiece, kPatience}, [&] {
-            const auto engine = *gloo->Connect({1, 2, rendezvous, kPatience});
+            engine = *gloo->Connect({1, 2, rendezvous, kPatience});
             for (const ByteRange& range : shards.ranges()[sender]) {
               for (int64_t at = 0; at < range.size; at += kPiece) {
                 const auto size = static_cast<size_t>(std::min(kPiece, range.size - at));

@@ -505,6 +505,7 @@ TEST_F(TrainingWorkTest, ADatastoreThatIsAwayAtTheStartIsWaitedFor) {
   context_.open_store =
       [&](const std::string&) -> absl::StatusOr<std::unique_ptr<TrajectoryStore>> {
     cluster::v1::AssignmentStatus status;
+    status.set_state(cluster::v1::AssignmentStatus::STATE_RUNNING);
     work->FillStatus(status);
     EXPECT_EQ(status.state(), cluster::v1::AssignmentStatus::STATE_STARTING);
     EXPECT_EQ(status.waits_for(), opened == 0 ? "" : "the datastore: the connection was closed");
