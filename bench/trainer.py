@@ -5,7 +5,7 @@
 
 Model T (33.6 M parameters, random), 8 prompts of 128 tokens with 8 responses of 64 to 1,024 tokens each, log-normal.
 Every round runs all kinds in alternating order, except that after the first round only the fastest of PyTorch's bf16
-variants goes on, and kinds without a goal do not. Prompts of 512 tokens are half as many. Writes build/bench/trainer.json, and the table as trainer.md beside
+variants goes on, and kinds without a goal do not. Writes build/bench/trainer.json, and the table as trainer.md beside
 it. Exits 1 if a goal is missed.
 """
 import argparse
@@ -31,8 +31,8 @@ OURS = {
     "fp32": ["--dtype", "fp32"],
     "bf16, packed": ["--form", "packed"],
     "bf16, padded": ["--form", "padded"],
-    "prompt 512, shared": ["--prompt", "512", "--prompts", "4"],
-    "prompt 512, packed": ["--prompt", "512", "--prompts", "4", "--form", "packed"],
+    "prompt 512, shared": ["--prompt", "512"],
+    "prompt 512, packed": ["--prompt", "512", "--form", "packed"],
 }
 ONCE = ["fp32"]  # without a goal
 HEAD_LIMIT = 64e6
