@@ -19,6 +19,7 @@ from freshet.errors import (
     TimedOut,
 )
 from freshet.events import Event, LogLine
+from freshet.gymnasium_environment import gymnasium_environment
 from freshet.job_handle import Job
 from freshet.reward_processes import RewardProcesses
 from freshet.rewards import RewardServer, serve_reward
@@ -39,6 +40,7 @@ __all__ = [
     "RewardProcesses",
     "RewardServer",
     "TimedOut",
+    "gymnasium_environment",
     "serve_env",
     "serve_reward",
 ]
