@@ -26,7 +26,9 @@ class RecordedLearner final : public Learner {
   absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const override {
     return learner_->Snapshot();
   }
+  std::shared_ptr<WeightShards> Shards() const override { return learner_->Shards(); }
   std::vector<RankState> Ranks() const override { return learner_->Ranks(); }
+  std::vector<std::string> LostRanks() const override { return learner_->LostRanks(); }
   bool StateLost() const override { return learner_->StateLost(); }
   std::string WaitsFor() const override { return learner_->WaitsFor(); }
 
