@@ -335,11 +335,9 @@ absl::Status BroadcastReceiver::Take(const BroadcastOrder& order, int64_t first,
   FRESHET_RETURN_IF_ERROR(Reserve(order.manifest, first));
   LeaveOthers(order);
   std::vector<std::shared_ptr<Communicator>> joined(order.groups.size());
-  FRESHET_RETURN_IF_ERROR(ForGroups(joined.size(), [&](size_t group) {
-    absl::StatusOr<std::shared_ptr<Communicator>> communicator =
-        Join(order, order.groups[group], deadline);
-    if (communicator.ok()) joined[group] = *std::move(communicator);
-    return communicator.status();
+  FRESHET_RETURN_IF_ERROR(ForGroups(joined.size(), [&](size_t group) -> absl::Status {
+    FRESHET_ASSIGN_OR_RETURN(joined[group], Join(order, order.groups[group], deadline));
+    return absl::OkStatus();
   }));
   return ForGroups(joined.size(), [&](size_t group) {
     return TakePieces(order, order.groups[group], *joined[group], deadline);
