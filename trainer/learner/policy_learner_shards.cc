@@ -185,7 +185,7 @@ absl::Status PolicyLearner::HoldWholeState() try {
   return TorchError(error);
 }
 
-// As they would divide the state.
+// The parts are those of a divided state, also where the ranks hold all weights.
 std::vector<std::vector<ByteRange>> PolicyLearner::ShardRanges() const {
   const ShardLayout divided(state_->layout, state_->ranks->size());
   const auto element = static_cast<int64_t>(at::elementSize(state_->type()));
