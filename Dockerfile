@@ -1,9 +1,10 @@
 # Freshet's images. One stage compiles everything. The images contain only the programs and their
-# libraries: no shell, no package manager, no compiler.
+# libraries: no shell, no package manager, no compiler. reward-python is a Debian with Python.
 #
 #   control       freshet-controller, -reward, -env, the freshet command, redis-server
 #   compute       freshet-rollout, -trainer, freshet local, LibTorch for CPUs
 #   compute-cuda  compute with LibTorch's CUDA libraries; the node provides the driver
+#   reward-python Python with freshet.reward_server and Math-Verify
 #
 # ./dev image builds them and prints their sizes. To build one by hand:
 #   docker build --target control -t freshet-control .
@@ -82,4 +83,37 @@ ENV PATH=/usr/bin HOME=/home/freshet \
 USER 10001:10001
 WORKDIR /home/freshet
 ENTRYPOINT ["/usr/bin/freshet"]
+CMD ["--help"]
+
+# The Python client and what it needs, in a virtual environment.
+FROM ${BASE} AS build-python
+ENV DEBIAN_FRONTEND=noninteractive
+WORKDIR /src
+RUN printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d && chmod 755 /usr/sbin/policy-rc.d && \
+    apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-venv >/dev/null && \
+    rm -rf /var/lib/apt/lists/* /var/cache/apt/archives/*.deb
+COPY proto proto
+COPY clients/python clients/python
+RUN --mount=type=cache,target=/cache --mount=type=secret,id=ca,target=/run/secrets/ca \
+    if [ -s /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi; \
+    python3 -m venv /opt/freshet && \
+    /opt/freshet/bin/pip install -q --cache-dir /cache/pip './clients/python[math]' && \
+    /opt/freshet/bin/python -m compileall -q /opt/freshet && \
+    /opt/freshet/bin/python -m freshet.reward_server --help >/dev/null
+
+FROM ${BASE} AS reward-python
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="freshet-reward-python" \
+      org.opencontainers.image.description="Freshet: reward functions in Python" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+RUN apt-get update -qq && \
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3 >/dev/null && \
+    rm -rf /var/lib/apt/lists/* /var/cache/apt/archives/*.deb
+COPY --from=build-python /opt/freshet/ /opt/freshet/
+ENV PATH=/opt/freshet/bin:/usr/bin:/bin HOME=/tmp PYTHONDONTWRITEBYTECODE=1
+USER 10001:10001
+WORKDIR /tmp
+ENTRYPOINT ["python3", "-m", "freshet.reward_server"]
 CMD ["--help"]

@@ -32,6 +32,7 @@ class Subprocess {
   Subprocess(const Subprocess&) = delete;
   Subprocess& operator=(const Subprocess&) = delete;
 
+  pid_t pid() const { return pid_; }
   // Kills it and its process group. Ending() then returns soon.
   void Kill();
   // Waits until it has ended or `timeout` has passed. Returns whether it has ended.

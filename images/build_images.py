@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds Freshet's images from the Dockerfile and prints their sizes. `./dev image` runs this.
 
-    build_images.py [--target control|compute|compute-cuda]... [--base IMAGE | --local-base] [--archive DIR]
+    build_images.py [--target TARGET]... [--base IMAGE | --local-base] [--archive DIR]
 
 Uses docker if its daemon answers, else buildah as root with vfs storage and chroot isolation, which needs neither a
 daemon nor mounts. Images are named PREFIXTARGET:TAG. --archive writes each as DIR/TARGET.tar, for "docker load",
@@ -19,7 +19,7 @@ import tempfile
 import time
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TARGETS = ["control", "compute", "compute-cuda"]
+TARGETS = ["control", "compute", "compute-cuda", "reward-python"]
 BASE = "docker.io/library/debian:12"
 LOCAL_BASE = "localhost/debian:12"
 # Maximum image sizes in MB.

@@ -14,6 +14,7 @@
 #include "job/job_overrides.h"
 #include "job/job_validator.h"
 #include "job/key_rules.h"
+#include "job/reward_types.h"
 #include "job/scalar_value.h"
 #include "job/yaml_tree.h"
 
@@ -266,7 +267,7 @@ void FillDerived(JobSpec& spec) {
         !component.has_text()) {
       component.set_text("{answer}");
     }
-    if (component.type() == "grpc" && !component.has_timeout_ms() &&
+    if (IsRewardService(component.type()) && !component.has_timeout_ms() &&
         IsWithin(spec.reward().timeout_ms(), 1, 600000)) {
       component.set_timeout_ms(spec.reward().timeout_ms());
     }

@@ -6,6 +6,7 @@
 
 #include "base/http_address.h"
 #include "base/str_cat.h"
+#include "job/reward_types.h"
 #include "job/rule_context.h"
 
 namespace freshet {
@@ -98,13 +99,19 @@ void CheckRewardServices(RuleContext& context) {
                   "environment is the reward that an environment gives, but the job has none; add "
                   "the block environment");
     }
-    if (component.type() != "grpc") continue;
+    if (!IsRewardService(component.type())) continue;
     if (component.has_address()) CheckAddress(context, path + ".address", component.address());
     if (component.has_timeout_ms() && context.Usable({path + ".timeout_ms", "reward.timeout_ms"}) &&
         component.timeout_ms() > spec.reward().timeout_ms()) {
       context.Add(path + ".timeout_ms", "must be at most reward.timeout_ms ",
                   spec.reward().timeout_ms(), ", the time for one sample, got ",
                   component.timeout_ms());
+    }
+    if (component.has_function() && context.Usable({path + ".function"}) &&
+        !IsName(component.function(), "_-.")) {
+      context.Add(path + ".function",
+                  "must be letters, digits, '_', '-' and '.', starting with a letter or a digit; ",
+                  "got '", Excerpt(component.function()), "'");
     }
   }
 }

@@ -14,6 +14,7 @@ struct LocalCommand {
   bool json = false;
   int metrics_port = 0;
   std::string status_listen = "127.0.0.1:0";  // of the status page; "": none
+  std::string python_rewards;                 // loopback address; "": none
   std::string crash_at;                       // POINT:N, for recovery tests
 };
 

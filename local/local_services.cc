@@ -15,7 +15,9 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& addres
 
 }  // namespace
 
-RemoteScorerFactory ConnectedScorers() { return GrpcScorers(Connect, /*cache=*/nullptr); }
+RemoteScorerFactory ConnectedScorers(const std::string& python_rewards) {
+  return GrpcScorers(Connect, python_rewards, /*cache=*/nullptr);
+}
 
 std::unique_ptr<EnvironmentClient> ConnectEnvironment(const job::v1::Environment& environment,
                                                       const Clock& clock) {

@@ -2,6 +2,7 @@
 #define FRESHET_LOCAL_LOCAL_SERVICES_H_
 
 #include <memory>
+#include <string>
 
 #include "base/clock.h"
 #include "freshet/job/v1/job_spec.pb.h"
@@ -13,7 +14,8 @@ namespace freshet {
 // Clients of freshet local for services that a job names by address (type grpc). Connections are
 // plaintext and opened on first use.
 
-RemoteScorerFactory ConnectedScorers();
+// `python_rewards`: a loopback address, for types math and python; "": none.
+RemoteScorerFactory ConnectedScorers(const std::string& python_rewards);
 
 // A user's own environment; `clock` must outlive it.
 std::unique_ptr<EnvironmentClient> ConnectEnvironment(const job::v1::Environment& environment,

@@ -19,6 +19,7 @@
 #include "cli/cluster/cluster_state.h"
 #include "cli/cluster/cluster_up.h"
 #include "cli/cluster/posix_process_host.h"
+#include "services/runtime/reward_flags.h"
 
 namespace freshet {
 namespace {
@@ -150,6 +151,7 @@ void AddUpFlags(const Command& command, ClusterUpFlags& flags) {
            "how new weights get into running servers: folder, or nccl (vLLM)")
       .OneOf({"folder", "nccl"})
       .ShowDefault();
+  runtime::AddPythonRewardsFlag(command, flags.python_rewards);
   command.AfterParsing([&flags] { return CheckEngine(flags); });
   command.Add("--bin-dir", flags.binary_folder, "folder of the roles' programs").Hidden();
 }

@@ -58,6 +58,9 @@ std::vector<std::string> CommandOf(const ClusterLayout& layout, const ProcessId&
   add("--controller", layout.Controllers());
   if (!id.pool.empty()) add("--pool", id.pool);
   if (id.role == "trainer") add("--state-dir", layout.TrainerFolder());
+  if (id.role == "reward" && !layout.python_rewards.empty()) {
+    add("--python-rewards", layout.python_rewards);
+  }
   const auto at = static_cast<size_t>(id.index - 1);
   if (id.role == "rollout" && id.pool.empty() && at < layout.engine_servers.size()) {
     add("--engine", layout.engine);

@@ -32,6 +32,7 @@ struct ClusterLayout {
   std::string engine;
   std::vector<EngineServer> engine_servers;
   std::string engine_weights = "folder";  // how they get into a running server
+  std::string python_rewards;             // --python-rewards of the reward workers
 
   std::string LogFile(const std::string& process) const {
     return folder + "/logs/" + process + ".log";

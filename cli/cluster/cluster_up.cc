@@ -38,6 +38,7 @@ absl::StatusOr<ClusterLayout> LayoutOf(const ClusterUpFlags& flags) {
   }
   if (flags.rollout_engine != "native") layout.engine = flags.rollout_engine;
   layout.engine_weights = flags.engine_weights;
+  layout.python_rewards = flags.python_rewards;
   for (size_t i = 0; i < flags.engine_addresses.size(); ++i) {
     layout.engine_servers.push_back(
         {flags.engine_addresses[i], std::filesystem::absolute(flags.engine_folders[i])});

@@ -59,6 +59,14 @@ TEST(ClusterLayout, RolloutsWithAServerGetItsFlags) {
   }
 }
 
+TEST(ClusterLayout, RewardsGetThePythonRewards) {
+  ClusterLayout layout = Layout();
+  EXPECT_THAT(CommandOf(layout, {"reward", "", 1}), Not(Contains("--python-rewards")));
+  layout.python_rewards = "127.0.0.1:7080";
+  EXPECT_THAT(CommandOf(layout, {"reward", "", 1}),
+              IsSupersetOf({"--python-rewards", "127.0.0.1:7080"}));
+}
+
 TEST(ClusterLayout, AllControllersAreNamed) {
   EXPECT_EQ(Layout().Controllers(), "127.0.0.1:7070,127.0.0.1:7075");
 }

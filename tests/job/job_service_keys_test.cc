@@ -112,7 +112,17 @@ TEST(RewardServices, AreNamedByAddress) {
                           "\"localhost:7100\", got 'nowhere'"));
   EXPECT_THAT(WithReward("{components: {mine: {type: length, max_tokens: 3, timeout_ms: 5}}}"),
               ElementsAre("job.yaml:6: reward.components.mine.timeout_ms: applies only with type "
-                          "grpc, not with length; remove it"));
+                          "grpc or math or python, not with length; remove it"));
+}
+
+TEST(PythonRewards, AreNamedByTheirFunction) {
+  EXPECT_THAT(WithReward("{components: {a: {type: math, timeout_ms: 500}}}"), IsEmpty());
+  EXPECT_THAT(WithReward("{components: {a: {type: python, function: my.style-2}}}"), IsEmpty());
+  EXPECT_THAT(WithReward("{components: {a: {type: python}}}"),
+              ElementsAre("job.yaml:6: reward.components.a.function: is required but missing"));
+  EXPECT_THAT(WithReward("{components: {a: {type: python, function: ../x}}}"),
+              ElementsAre("job.yaml:6: reward.components.a.function: must be letters, digits, '_', "
+                          "'-' and '.', starting with a letter or a digit; got '../x'"));
 }
 
 TEST(RewardServices, ACallFitsIntoTheTimeOfASample) {

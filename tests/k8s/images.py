@@ -5,7 +5,7 @@ import shlex
 
 from kube import Failure, run
 
-TARGETS = ("control", "compute", "compute-cuda")
+TARGETS = ("control", "compute", "compute-cuda", "reward-python")
 
 
 def images_of(manifests):

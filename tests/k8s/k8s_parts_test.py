@@ -120,7 +120,7 @@ class ImageBuildTest(unittest.TestCase):
             # Some builders do not inherit build arguments from the base stage.
             self.assertEqual("${VERSION}" in stage, "\nARG VERSION=" in stage, stage.splitlines()[0])
         for target in build_images.TARGETS:
-            self.assertIn(f"FROM scratch AS {target}\n", dockerfile)
+            self.assertRegex(dockerfile, f"\nFROM (scratch|\\$\\{{BASE\\}}) AS {target}\n")
         self.assertEqual(dockerfile.count(f"USER {assemble_root.USER_ID}:{assemble_root.USER_ID}\n"), len(build_images.TARGETS))
 
     def test_patterns_match_whole_names(self):

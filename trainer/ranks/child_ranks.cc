@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_split.h"
+#include "base/message_socket.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/subprocess.h"
-#include "trainer/ranks/message_socket.h"
 
 namespace freshet {
 namespace {

@@ -9,9 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/message_socket.h"
 #include "base/mutex.h"
 #include "freshet/trainer/v1/rank.pb.h"
-#include "trainer/ranks/message_socket.h"
 #include "trainer/ranks/relay_inbox.h"
 
 namespace freshet {

@@ -6,10 +6,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/message_socket.h"
 #include "collective/communicator_backend.h"
 #include "freshet/trainer/v1/rank.pb.h"
 #include "trainer/learner/policy_learner.h"
-#include "trainer/ranks/message_socket.h"
 
 namespace freshet {
 

@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/message_socket.h"
 #include "base/mutex.h"
 #include "base/proto_time.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/utf8.h"
 #include "collective/relay_communicator.h"
-#include "trainer/ranks/message_socket.h"
 #include "trainer/ranks/relay_inbox.h"
 #include "trainer/ranks/shard_commands.h"
 #include "weights/transfer_time.h"

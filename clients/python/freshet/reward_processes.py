@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from freshet.rewards import RewardTimeout, make_score
+from freshet.rewards import RewardTimeout, make_score, seconds_left
 from freshet.trajectory.v1 import trajectory_pb2
 
 _PROGRAM = pathlib.Path(__file__).with_name("score_process.py")
@@ -128,9 +128,9 @@ class RewardProcesses:
     with `score`; other numbers in the dict are parts.
 
     Each process answers one call at a time; a call waits up to a minute for one that is free. One that
-    takes longer than `seconds` is killed with its process group, and so is one that ends; another one
-    takes its place. `memory_bytes` limits the address space of each. Whatever goes wrong is an error
-    of that sample, never a reward of 0.
+    takes longer than `seconds`, or than its caller waits, is killed with its process group, and so is
+    one that ends; another one takes its place. `memory_bytes` limits the address space of each.
+    Whatever goes wrong is an error of that sample, never a reward of 0.
     """
 
     def __init__(
@@ -177,19 +177,22 @@ class RewardProcesses:
         return make_score(answer["reward"], answer["parts"])
 
     def _call(self, data: bytes) -> dict:
+        patience = min(_FREE_SECONDS, max(seconds_left(), 0.0))
         try:
-            process = self._idle.get(timeout=_FREE_SECONDS)
+            process = self._idle.get(timeout=patience)
         except queue.Empty:
-            raise RewardTimeout(f"no process was free within {_FREE_SECONDS:g} s") from None
+            raise RewardTimeout(f"no process was free within {patience:.3g} s") from None
+        seconds = self._seconds
         usable = False
         try:
             if process is None:
                 process = self._start()
-            answer = process.call(data, self._seconds)
+            seconds = min(seconds, max(seconds_left(), 0.001))
+            answer = process.call(data, seconds)
             usable = not answer.get("ends")
             return answer
         except TimeoutError:
-            raise RewardTimeout(f"it took longer than {self._seconds:g} s") from None
+            raise RewardTimeout(f"it took longer than {seconds:.3g} s") from None
         except _Lost as error:
             raise RuntimeError(f"the process of the reward function was lost: {error}") from None
         finally:

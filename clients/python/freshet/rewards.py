@@ -1,7 +1,8 @@
-"""Serves a Python function as a reward."""
+"""Serves Python functions as rewards."""
 
 from __future__ import annotations
 
+import contextvars
 import inspect
 import logging
 import math
@@ -26,8 +27,17 @@ _MAX_PART_NAME_BYTES = 64
 _WORKERS = 16
 
 
+# When the caller of the reward function stops waiting, on the monotonic clock.
+_deadline: contextvars.ContextVar[float] = contextvars.ContextVar("deadline", default=math.inf)
+
+
 class RewardTimeout(Exception):
     """A reward function took too long."""
+
+
+def seconds_left() -> float:
+    """How long the caller of the running reward function still waits; infinite if there is none."""
+    return _deadline.get() - time.monotonic()
 
 
 def make_score(reward: float, parts: Mapping[str, float]) -> trajectory_pb2.Score:
@@ -67,32 +77,16 @@ def _failed(outcome: int, error: str) -> trajectory_pb2.Score:
     return trajectory_pb2.Score(outcome=outcome, error=error[:_MAX_ERROR_CHARACTERS])
 
 
-class _RewardService(reward_service_pb2_grpc.RewardServiceServicer):
+class _Function:
+    """A reward function, and which fields of a row it takes."""
+
     def __init__(self, function: Callable[..., Any]):
         self._function = function
         parameters = inspect.signature(function).parameters.values()
         self._takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
         self._names = {p.name for p in parameters}
 
-    def Score(self, request: pb.ScoreRequest, context: grpc.ServicerContext) -> pb.ScoreReply:
-        if not 1 <= len(request.items) <= _MAX_ITEMS:
-            context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                f"{len(request.items)} items; send 1 to {_MAX_ITEMS}",
-            )
-        remaining = context.time_remaining()
-        deadline = None if remaining is None else time.monotonic() + remaining
-        scores = []
-        for item in request.items:
-            if deadline is not None and time.monotonic() >= deadline:
-                scores.append(
-                    _failed(trajectory_pb2.SCORE_OUTCOME_TIMEOUT, "no time was left for this item")
-                )
-                continue
-            scores.append(self._score(item))
-        return pb.ScoreReply(scores=scores)
-
-    def _score(self, item: pb.ScoreItem) -> trajectory_pb2.Score:
+    def score(self, item: pb.ScoreItem) -> trajectory_pb2.Score:
         attributes = {
             name: text
             for name, text in item.attributes.items()
@@ -109,8 +103,47 @@ class _RewardService(reward_service_pb2_grpc.RewardServiceServicer):
             )
 
 
+class _RewardService(reward_service_pb2_grpc.RewardServiceServicer):
+    def __init__(self, functions: Mapping[str, Callable[..., Any]]):
+        if not functions:
+            raise ValueError("there is no function to serve")
+        self._functions = {name: _Function(function) for name, function in functions.items()}
+
+    def _named(self, name: str, context: grpc.ServicerContext) -> _Function:
+        function = self._functions.get(name)
+        if function is None and not name and len(self._functions) == 1:
+            function = next(iter(self._functions.values()))
+        if function is None:
+            offered = ", ".join(sorted(filter(None, self._functions))) or "one without a name"
+            context.abort(
+                grpc.StatusCode.NOT_FOUND, f"no function {name[:63]!r} is offered here, but: {offered}"
+            )
+        return function
+
+    def Score(self, request: pb.ScoreRequest, context: grpc.ServicerContext) -> pb.ScoreReply:
+        if not 1 <= len(request.items) <= _MAX_ITEMS:
+            context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"{len(request.items)} items; send 1 to {_MAX_ITEMS}",
+            )
+        function = self._named(request.function, context)
+        remaining = context.time_remaining()
+        token = _deadline.set(math.inf if remaining is None else time.monotonic() + remaining)
+        try:
+            scores = []
+            for item in request.items:
+                if seconds_left() <= 0:
+                    error = "no time was left for this item"
+                    scores.append(_failed(trajectory_pb2.SCORE_OUTCOME_TIMEOUT, error))
+                    continue
+                scores.append(function.score(item))
+            return pb.ScoreReply(scores=scores)
+        finally:
+            _deadline.reset(token)
+
+
 class RewardServer(Server):
-    """Serves a reward function (see serve_reward) in background threads of this process.
+    """Serves reward functions (see serve_reward) in background threads of this process.
 
         with freshet.RewardServer(fn, "127.0.0.1:0") as server:
             client.submit("job.yaml", set={"reward.components.mine.address": server.address})
@@ -118,20 +151,21 @@ class RewardServer(Server):
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., Any] | Mapping[str, Callable[..., Any]],
         address: str = "127.0.0.1:7080",
         *,
         workers: int = _WORKERS,
         **tls: Any,
     ):
+        functions = function if isinstance(function, Mapping) else {"": function}
         super().__init__(address, workers, **tls)
         reward_service_pb2_grpc.add_RewardServiceServicer_to_server(
-            _RewardService(function), self._server
+            _RewardService(functions), self._server
         )
 
 
 def serve_reward(
-    function: Callable[..., Any],
+    function: Callable[..., Any] | Mapping[str, Callable[..., Any]],
     address: str = "127.0.0.1:7080",
     *,
     workers: int = _WORKERS,
@@ -146,6 +180,9 @@ def serve_reward(
     that sample, which is rescored or given up, but never gets reward 0.
 
     A job uses it with:  reward: {components: {mine: {type: grpc, address: "127.0.0.1:7080"}}}
+
+    Instead of one function it may be a dict of several by name, for reward workers whose flag
+    --python-rewards is this address. Jobs then name one:  {type: python, function: NAME}
 
     workers: number of concurrent calls, one thread each. Further calls queue while their time limit
     (reward.timeout_ms) runs. A job makes up to reward.parallel concurrent calls, 16 by default.

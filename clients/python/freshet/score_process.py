@@ -67,8 +67,11 @@ def limit(memory_bytes):
 
 
 def math_verify_function():
+    import logging
+
     import math_verify
 
+    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns of calls without its own limits
     # The pool limits the time; with limits of its own the library would answer that nothing was found.
     def parse(text):
         return math_verify.parse(text, parsing_timeout=None)

@@ -161,6 +161,9 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.reward.python.enabled (has (int .Values.reward.python.port) (list 7072 8081)) -}}
+{{- fail (printf "reward.python.port is %d, which the reward worker itself listens on: set another one" (int .Values.reward.python.port)) -}}
+{{- end -}}
 {{- if lt (int .Values.controller.replicas) 1 -}}
 {{- fail "controller.replicas is 0: the cluster would have no controller; set it to 1, or 2 for a standby" -}}
 {{- end -}}

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/str_cat.h"
+#include "job/reward_types.h"
 #include "services/reward/scorers/basic_scorers.h"
 #include "services/reward/scorers/regex_scorer.h"
 
@@ -15,7 +16,10 @@ namespace {
 
 using job::v1::RewardComponent;
 
-constexpr char kTypes[] = "exact_match, numeric, contains, regex, length, grpc or environment";
+constexpr char kTypes[] =
+    "exact_match, numeric, contains, regex, length, math, python, grpc or environment";
+// The name of Math-Verify among the operator's Python rewards.
+constexpr char kMathFunction[] = "math";
 
 absl::StatusOr<std::unique_ptr<Scorer>> MakeRegex(const RewardComponent& options) {
   if (!options.has_pattern()) {
@@ -33,13 +37,19 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeRegex(const RewardComponent& options
 
 absl::StatusOr<std::unique_ptr<Scorer>> MakeRemote(const RewardComponent& options,
                                                    const RemoteScorerFactory& remote) {
-  if (!options.has_address()) {
+  if (options.type() == "grpc" && !options.has_address()) {
     return InvalidArgument("address is missing; give HOST:PORT of a reward service");
+  }
+  if (options.type() == "python" && !options.has_function()) {
+    return InvalidArgument("function is missing; name one that the operator offers");
   }
   const int64_t timeout_ms = options.has_timeout_ms() ? options.timeout_ms() : 1000;
   if (timeout_ms < 1) return InvalidArgument("timeout_ms is ", timeout_ms, "; it must be >= 1");
-  if (!remote) return InvalidArgument("type grpc: this process cannot ask reward services");
-  return remote(options.address(), absl::Milliseconds(timeout_ms));
+  if (!remote) {
+    return InvalidArgument("type ", options.type(), ": this process cannot ask reward services");
+  }
+  return remote({options.address(), options.type() == "math" ? kMathFunction : options.function(),
+                 absl::Milliseconds(timeout_ms)});
 }
 
 struct ScorerType {
@@ -63,10 +73,15 @@ const std::map<std::string, ScorerType>& LocalTypes() {
 
 absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const RewardComponent& options,
                                                    const RemoteScorerFactory& remote) {
-  ScorerType type{{"address", "timeout_ms"}, [&remote](const RewardComponent& component) {
-                    return MakeRemote(component, remote);
-                  }};
-  if (options.type() != "grpc") {
+  ScorerType type;
+  if (IsRewardService(options.type())) {
+    type.used = {"timeout_ms"};
+    if (options.type() == "grpc") type.used.insert("address");
+    if (options.type() == "python") type.used.insert("function");
+    type.make = [&remote](const RewardComponent& component) {
+      return MakeRemote(component, remote);
+    };
+  } else {
     const auto found = LocalTypes().find(options.type());
     if (found == LocalTypes().end()) {
       return InvalidArgument("type is '", options.type(), "'; use ", kTypes);

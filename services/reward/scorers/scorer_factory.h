@@ -13,14 +13,21 @@
 
 namespace freshet {
 
-// Creates the scorer of type grpc, which calls the reward service at `address`, each call within
-// `timeout`. Provided by processes that can connect; opens no connection itself.
-using RemoteScorerFactory = std::function<absl::StatusOr<std::unique_ptr<Scorer>>(
-    const std::string& address, absl::Duration timeout)>;
+// A function that another process computes.
+struct RemoteReward {
+  std::string address;     // of the reward service; "": the operator's Python rewards
+  std::string function;    // its name there; "": the service's only one
+  absl::Duration timeout;  // of a call
+};
+
+// Creates the scorer of types grpc, math and python. Provided by processes that can connect; opens
+// no connection itself. INVALID_ARGUMENT: the process has no Python rewards.
+using RemoteScorerFactory =
+    std::function<absl::StatusOr<std::unique_ptr<Scorer>>(const RemoteReward& reward)>;
 
 // The scorer of one component; absent options have their defaults. INVALID_ARGUMENT that starts
 // with the bad option's name and gives its value and bound; an option that the type does not use is
-// bad. Ignores `weight`. Without `remote`, type grpc is refused.
+// bad. Ignores `weight`. Without `remote`, the types that need it are refused.
 absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const job::v1::RewardComponent& options,
                                                    const RemoteScorerFactory& remote = nullptr);
 

@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/trace.h"
+#include "services/runtime/channel.h"
 #include "services/runtime/status.h"
 
 namespace freshet {
@@ -84,11 +85,9 @@ absl::StatusOr<ComponentScore> ValueOf(const trajectory::v1::Score& score) {
 
 }  // namespace
 
-GrpcScorer::GrpcScorer(std::shared_ptr<grpc::Channel> channel, std::string address,
-                       absl::Duration timeout)
+GrpcScorer::GrpcScorer(std::shared_ptr<grpc::Channel> channel, RemoteReward reward)
     : channel_(std::move(channel)),
-      address_(std::move(address)),
-      timeout_(timeout),
+      reward_(std::move(reward)),
       stub_(reward::v1::RewardService::NewStub(channel_)) {}
 
 // An unreachable host does not refuse connections; the call waits until its deadline.
@@ -127,10 +126,11 @@ GrpcScorer::Ended GrpcScorer::Call(const reward::v1::ScoreRequest& request,
 }
 
 absl::StatusOr<ComponentScore> GrpcScorer::Score(const ScoreInput& input) const {
-  const absl::Time deadline = absl::Now() + std::min(timeout_, input.timeout);
+  const absl::Time deadline = absl::Now() + std::min(reward_.timeout, input.timeout);
   Notification cancelled;
   const std::stop_callback on_cancel(input.cancel, [&cancelled] { cancelled.Notify(); });
-  const reward::v1::ScoreRequest request = RequestOf(input);
+  reward::v1::ScoreRequest request = RequestOf(input);
+  request.set_function(reward_.function);
   const std::string traceparent =
       input.uid.empty() ? ""
                         : Traceparent(MakeTraceContext(input.uid, "reward", input.trace_ratio));
@@ -149,11 +149,11 @@ absl::StatusOr<ComponentScore> GrpcScorer::Score(const ScoreInput& input) const 
     }
   }
   if (!status.ok() && input.cancel.stop_requested()) {
-    return StatusOf(absl::StatusCode::kCancelled, "reward service ", address_,
+    return StatusOf(absl::StatusCode::kCancelled, "reward service ", reward_.address,
                     ": the call was cancelled");
   }
   if (absl::IsUnavailable(status) && breaks > 0) {
-    return StatusOf(absl::StatusCode::kAborted, "reward service ", address_,
+    return StatusOf(absl::StatusCode::kAborted, "reward service ", reward_.address,
                     ": the connection broke while it had the sample: ", Message(status));
   }
   if (!status.ok()) {
@@ -165,33 +165,42 @@ absl::StatusOr<ComponentScore> GrpcScorer::Score(const ScoreInput& input) const 
     } else if (code == absl::StatusCode::kAborted) {
       code = absl::StatusCode::kInternal;  // answered by the service; not a broken connection
     }
-    return StatusOf(code, "reward service ", address_, ": ", Message(status));
+    return StatusOf(code, "reward service ", reward_.address, ": ", Message(status));
   }
   if (reply.scores_size() != 1) {
-    return Internal("reward service ", address_, ": ", reply.scores_size(),
+    return Internal("reward service ", reward_.address, ": ", reply.scores_size(),
                     " scores for 1 item; it must give one per item");
   }
   absl::StatusOr<ComponentScore> score = ValueOf(reply.scores(0));
   if (score.ok()) return score;
-  return StatusOf(score.status().code(), "reward service ", address_, ": ",
+  return StatusOf(score.status().code(), "reward service ", reward_.address, ": ",
                   Message(score.status()));
 }
 
 RemoteScorerFactory GrpcScorers(
     std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(const std::string& address)>
         make_channel,
-    std::shared_ptr<ScoreCache> cache) {
+    const std::string& python_rewards, std::shared_ptr<ScoreCache> cache) {
   // Each scorer has its own cache entries, because a service may answer differently for another
   // job.
   const auto scorers = std::make_shared<std::atomic<int64_t>>(0);
-  return [make_channel = std::move(make_channel), cache = std::move(cache), scorers](
-             const std::string& address,
-             absl::Duration timeout) -> absl::StatusOr<std::unique_ptr<Scorer>> {
-    FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<grpc::Channel> channel, make_channel(address));
-    auto scorer = std::make_unique<GrpcScorer>(std::move(channel), address, timeout);
+  return [make_channel = std::move(make_channel), python_rewards, cache = std::move(cache),
+          scorers](RemoteReward reward) -> absl::StatusOr<std::unique_ptr<Scorer>> {
+    std::shared_ptr<grpc::Channel> channel;
+    if (!reward.address.empty()) {
+      FRESHET_ASSIGN_OR_RETURN(channel, make_channel(reward.address));
+    } else if (!python_rewards.empty()) {
+      reward.address = python_rewards;
+      FRESHET_ASSIGN_OR_RETURN(channel, runtime::MakeChannel(python_rewards, {}));
+    } else {
+      return InvalidArgument(
+          "type: no Python rewards are offered here; the operator starts `python3 -m "
+          "freshet.reward_server` and gives its address as --python-rewards");
+    }
+    const std::string name = StrCat("grpc ", ++*scorers, " ", reward.address, " ", reward.function);
+    auto scorer = std::make_unique<GrpcScorer>(std::move(channel), std::move(reward));
     if (cache == nullptr) return scorer;
-    return std::make_unique<CachingScorer>(StrCat("grpc ", ++*scorers, " ", address),
-                                           std::move(scorer), cache);
+    return std::make_unique<CachingScorer>(name, std::move(scorer), cache);
   };
 }
 

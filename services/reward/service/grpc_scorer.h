@@ -30,7 +30,8 @@ namespace freshet {
 // that is not 1 to 64 bytes, or are not finite. Thread-safe.
 class GrpcScorer final : public Scorer {
  public:
-  GrpcScorer(std::shared_ptr<grpc::Channel> channel, std::string address, absl::Duration timeout);
+  // `reward.address` is for messages.
+  GrpcScorer(std::shared_ptr<grpc::Channel> channel, RemoteReward reward);
   absl::StatusOr<ComponentScore> Score(const ScoreInput& input) const override;
 
  private:
@@ -47,17 +48,17 @@ class GrpcScorer final : public Scorer {
   bool Unconnected() const;
 
   const std::shared_ptr<grpc::Channel> channel_;
-  const std::string address_;
-  const absl::Duration timeout_;
+  const RemoteReward reward_;
   const std::unique_ptr<reward::v1::RewardService::Stub> stub_;
 };
 
-// Creates scorers of type grpc over channels from `make_channel`. `cache` (may be null) caches the
+// Creates scorers over channels from `make_channel`; those of types math and python over plaintext
+// to `python_rewards`, a loopback address ("": there are none). `cache` (may be null) caches the
 // services' replies and bounds the memory of all scorers together.
 RemoteScorerFactory GrpcScorers(
     std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(const std::string& address)>
         make_channel,
-    std::shared_ptr<ScoreCache> cache);
+    const std::string& python_rewards, std::shared_ptr<ScoreCache> cache);
 
 }  // namespace freshet
 

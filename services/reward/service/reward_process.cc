@@ -11,6 +11,7 @@
 #include "services/reward/service/reward_metrics.h"
 #include "services/reward/service/reward_service.h"
 #include "services/reward/service/reward_work.h"
+#include "services/runtime/reward_flags.h"
 
 namespace freshet {
 namespace {
@@ -23,6 +24,8 @@ int RunRewardProcess(int argc, char** argv, StoreWrapper wrap_store) {
   CommandLine app("scores the samples of a cluster's jobs", "freshet-reward");
   runtime::WorkerFlags flags;
   runtime::AddWorkerFlags(app, flags);
+  std::string python_rewards;
+  runtime::AddPythonRewardsFlag(app, python_rewards);
   if (const std::optional<int> code = app.Parse(argc, argv)) return *code;
   const auto process =
       WorkerProcess::Create(flags, cluster::v1::ROLE_REWARD, std::move(wrap_store));
@@ -34,8 +37,9 @@ int RunRewardProcess(int argc, char** argv, StoreWrapper wrap_store) {
   RewardContext context;
   context.open_store = process->open_store();
   context.time_scale = flags.time_scale;
-  context.remote = GrpcScorers(
-      [&](const std::string& address) { return process->channels().Get(address); }, answers);
+  context.remote =
+      GrpcScorers([&](const std::string& address) { return process->channels().Get(address); },
+                  python_rewards, answers);
   context.observers = &shown;
   context.stats_by_job = &stats_by_job;
   const RewardServiceOptions options;

@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 #include "base/str_cat.h"
+#include "job/reward_types.h"
 
 namespace freshet {
 namespace {
@@ -16,27 +17,26 @@ constexpr int64_t kDefaultParallel = 16;
 
 bool AsksService(const job::v1::JobSpec& spec) {
   return std::any_of(spec.reward().components().begin(), spec.reward().components().end(),
-                     [](const auto& entry) { return entry.second.type() == "grpc"; });
+                     [](const auto& entry) { return IsRewardService(entry.second.type()); });
 }
 
 class UnconnectedScorer final : public Scorer {
  public:
-  explicit UnconnectedScorer(std::string address) : address_(std::move(address)) {}
+  explicit UnconnectedScorer(RemoteReward reward) : reward_(std::move(reward)) {}
   absl::StatusOr<ComponentScore> Score(const ScoreInput& /*input*/) const override {
-    return StatusOf(absl::StatusCode::kUnavailable, "reward service ", address_,
-                    ": not connected in this process");
+    return StatusOf(absl::StatusCode::kUnavailable, "reward service ", reward_.address,
+                    reward_.function, ": not connected in this process");
   }
 
  private:
-  const std::string address_;
+  const RemoteReward reward_;
 };
 
 }  // namespace
 
 RemoteScorerFactory UnconnectedScorers() {
-  return [](const std::string& address,
-            absl::Duration /*timeout*/) -> absl::StatusOr<std::unique_ptr<Scorer>> {
-    return std::make_unique<UnconnectedScorer>(address);
+  return [](const RemoteReward& reward) -> absl::StatusOr<std::unique_ptr<Scorer>> {
+    return std::make_unique<UnconnectedScorer>(reward);
   };
 }
 

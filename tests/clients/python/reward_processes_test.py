@@ -5,10 +5,12 @@ import logging
 import pathlib
 import tempfile
 import threading
+import time
 import unittest
 
 import freshet
 import grpc
+from freshet import rewards
 from freshet.reward.v1 import reward_service_pb2 as reward_pb
 from freshet.reward.v1 import reward_service_pb2_grpc
 from freshet.trajectory.v1 import trajectory_pb2 as trajectory
@@ -40,6 +42,20 @@ def compute_score(data_source, solution_str, ground_truth, extra_info):
         "gsm8k", "4", {"prompt": "2+2=", "level": "1"}])
     return solution_str == ground_truth
 """
+
+# The gold answers and completions of 500 pairs.
+GOLDS = (
+    "4", "-3", "0.5", "1,234", "$\\frac{1}{2}$", "$\\frac{3}{4}$", "$\\sqrt{2}$", "$2\\sqrt{3}$", "$\\pi$",
+    "$x^2+2x+1$", "$(x+1)^2$", "$x=4$", "$\\{1,2,3\\}$", "$(1,2)$", "$[0,1]$", "$x>1$", "$10\\%$",
+    "$\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}$", "$2^{10}$", "$1.5\\times10^{3}$",
+)
+COMPLETIONS = (
+    "4", "The answer is $\\boxed{4}$.", "#### 4", "so x = 4, that is $x=4$", "first 3, then 5, finally 4.0",
+    "$\\boxed{-3}$", "minus three", "0.50", "$\\frac{2}{4}$", "$1/2$", "1234", "$0.75$", "$1.41421356$",
+    "$\\boxed{\\sqrt{12}}$", "$3.14159$", "$\\boxed{(x+1)(x+1)}$", "$x^2+1+2x$", "$\\boxed{\\{3,2,1\\}}$",
+    "$(1,2)$", "$0\\le x\\le1$", "$(1,\\infty)$", "$\\boxed{0.1}$",
+    "$\\begin{pmatrix}1&2\\\\3&4\\end{pmatrix}$", "1024", "the result is 1500",
+)
 
 
 class RewardProcessesTest(unittest.TestCase):
@@ -105,6 +121,33 @@ class RewardProcessesTest(unittest.TestCase):
         else:
             self.fail("the process that it has started still runs")
 
+    def test_a_call_ends_with_the_patience_of_its_caller(self):
+        pool = freshet.RewardProcesses(str(self.file), processes=1, seconds=SECONDS)
+        self.addCleanup(pool.close)
+        token = rewards._deadline.set(time.monotonic() + 1.0)
+        self.addCleanup(rewards._deadline.reset, token)
+        with self.assertRaisesRegex(freshet.rewards.RewardTimeout, "it took longer than"):
+            pool("2+2=", "starts", answer=str(self.file.with_name("pid")))
+
+    def test_a_server_offers_several_functions_by_name(self):
+        functions = {"one": lambda prompt, completion: 1.0, "two": lambda prompt, completion: 2.0}
+        server = freshet.RewardServer(functions, "127.0.0.1:0").start()
+        self.addCleanup(server.stop, 0.0)
+        channel = grpc.insecure_channel(server.address)
+        self.addCleanup(channel.close)
+        stub = reward_service_pb2_grpc.RewardServiceStub(channel)
+
+        def call(function):
+            request = reward_pb.ScoreRequest(items=[reward_pb.ScoreItem()], function=function)
+            return stub.Score(request, timeout=SECONDS).scores[0].reward
+
+        self.assertEqual([call("one"), call("two")], [1.0, 2.0])
+        for missing in ("", "three"):
+            with self.assertRaises(grpc.RpcError) as failed:
+                call(missing)
+            self.assertEqual(failed.exception.code(), grpc.StatusCode.NOT_FOUND)
+            self.assertIn("is offered here, but: one, two", failed.exception.details())
+
     def test_a_source_that_cannot_be_loaded_is_an_error_at_once(self):
         with self.assertRaisesRegex(FileNotFoundError, "is not a file, nor 'math'"):
             freshet.RewardProcesses("missing.py")
@@ -129,3 +172,19 @@ class RewardProcessesTest(unittest.TestCase):
                 self.assertEqual((result.outcome, result.error), (OK, ""))
                 self.assertEqual(result.reward, reward)
         self.assertEqual(score("4", "").outcome, INFRA_ERROR)
+
+    @unittest.skipUnless(importlib.util.find_spec("math_verify"), "math-verify is not installed")
+    def test_the_verdicts_of_500_pairs_are_those_of_math_verify(self):
+        import math_verify
+
+        pool = freshet.RewardProcesses("math", processes=1, seconds=SECONDS)
+        self.addCleanup(pool.close)
+        equal = 0
+        for gold in GOLDS:
+            for completion in COMPLETIONS:
+                expected = math_verify.verify(math_verify.parse(gold), math_verify.parse(completion))
+                with self.subTest(gold=gold, completion=completion):
+                    self.assertEqual(pool("", completion, answer=gold).reward, float(expected))
+                equal += expected
+        self.assertEqual(len(GOLDS) * len(COMPLETIONS), 500)
+        self.assertGreater(equal, 25)

@@ -4,11 +4,11 @@
 #include <thread>
 #include <utility>
 
+#include "base/message_socket.h"
 #include "collective/gloo_backend.h"
 #include "tests/trainer/learner/policy_learner_fixture.h"
 #include "trainer/ranks/data_parallel_learner.h"
 #include "trainer/ranks/joined_rank_starter.h"
-#include "trainer/ranks/message_socket.h"
 #include "trainer/ranks/rank_follower.h"
 
 namespace freshet {

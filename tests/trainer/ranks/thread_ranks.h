@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/message_socket.h"
 #include "base/str_cat.h"
 #include "collective/gloo_backend.h"
 #include "model/torch_threads.h"
 #include "tests/testing/fake_clock.h"
-#include "trainer/ranks/message_socket.h"
 #include "trainer/ranks/rank_follower.h"
 #include "trainer/ranks/rank_group.h"
 

@@ -9,13 +9,13 @@
 #include "absl/time/clock.h"
 #include "base/backoff.h"
 #include "base/log.h"
+#include "base/message_socket.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/version.h"
 #include "services/runtime/client_stream.h"
 #include "trainer/ranks/grpc/rank_service.h"
 #include "trainer/ranks/grpc/socket_bytes.h"
-#include "trainer/ranks/message_socket.h"
 
 namespace freshet {
 namespace {

@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/message_socket.h"
 #include "base/mutex.h"
 #include "base/str_cat.h"
 #include "base/version.h"
 #include "services/runtime/bidi_reactor.h"
 #include "trainer/ranks/grpc/socket_bytes.h"
-#include "trainer/ranks/message_socket.h"
 
 namespace freshet {
 namespace {

@@ -64,6 +64,10 @@ TEST(ScorerFactory, NamesTheBadOption) {
        "text has no effect"},
       {"grpc", [](job::v1::RewardComponent& o) { o.set_address("a:1"); },
        "type grpc: this process cannot ask"},
+      {"math", [](job::v1::RewardComponent& o) { o.set_address("a:1"); }, "address has no effect"},
+      {"math", [](job::v1::RewardComponent& o) { o.set_function("f"); }, "function has no effect"},
+      {"math", [](job::v1::RewardComponent&) {}, "type math: this process cannot ask"},
+      {"python", [](job::v1::RewardComponent&) {}, "function is missing"},
       {"environment", [](job::v1::RewardComponent& o) { o.set_address("a:1"); },
        "address has no effect"},
   };
@@ -91,16 +95,23 @@ TEST(ScorerFactory, NamesTheComponentInACompositeScorer) {
 TEST(ScorerFactory, AsksTheGivenFactoryForRemoteScorers) {
   std::string asked;
   const RemoteScorerFactory remote =
-      [&asked](const std::string& address,
-               absl::Duration timeout) -> absl::StatusOr<std::unique_ptr<Scorer>> {
-    asked = StrCat(address, " ", absl::FormatDuration(timeout));
+      [&asked](const RemoteReward& reward) -> absl::StatusOr<std::unique_ptr<Scorer>> {
+    asked = StrCat("'", reward.address, "' '", reward.function, "' ",
+                   absl::FormatDuration(reward.timeout));
     return absl::UnavailableError("no client");
   };
   job::v1::RewardComponent options = OptionsOfType("grpc");
   options.set_address("host:9000");
   options.set_timeout_ms(250);
   EXPECT_EQ(MakeScorer(options, remote).status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(asked, "host:9000 250ms");
+  EXPECT_EQ(asked, "'host:9000' '' 250ms");
+  EXPECT_EQ(MakeScorer(OptionsOfType("math"), remote).status().code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(asked, "'' 'math' 1s");
+  options = OptionsOfType("python");
+  options.set_function("style");
+  EXPECT_EQ(MakeScorer(options, remote).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(asked, "'' 'style' 1s");
 }
 
 TEST(EnvironmentScorer, PassesOnTheRewardOfTheEpisode) {

@@ -17,6 +17,7 @@
 #include "base/mutex.h"
 #include "base/str_cat.h"
 #include "base/trace.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "services/reward/worker/reward_worker.h"
 #include "tests/fault_proxy/fault_proxy.h"
@@ -30,6 +31,7 @@ namespace {
 
 using reward::v1::ScoreReply;
 using reward::v1::ScoreRequest;
+using testing::StartsWith;
 
 // A user's reward service.
 class UserService final : public reward::v1::RewardService::Service {
@@ -69,7 +71,7 @@ class GrpcScorerTest : public testing::Test {
     };
   }
   absl::StatusOr<ComponentScore> Ask() {
-    return ScoreText(GrpcScorer(channel_, "user:1", absl::Seconds(10)), "four",
+    return ScoreText(GrpcScorer(channel_, RemoteReward{"user:1", "", absl::Seconds(10)}), "four",
                      {{"prompt", "2+2="}, {"answer", "4"}});
   }
 
@@ -89,10 +91,12 @@ TEST_F(GrpcScorerTest, SendsTheSampleAndTakesTheReward) {
   const Attributes attributes = {{"prompt", "2+2="}, {"answer", "4"}};
   ScoreInput input{"four", 5, true, attributes, absl::Seconds(10)};
   input.env_reward = 0.5;
-  const auto score = GrpcScorer(channel_, "user:1", absl::Seconds(10)).Score(input);
+  const auto score =
+      GrpcScorer(channel_, RemoteReward{"user:1", "style", absl::Seconds(10)}).Score(input);
   ASSERT_TRUE(score.ok()) << score.status();
   EXPECT_EQ(score->value, 0.75);
   EXPECT_EQ(score->outcome, ScoreOutcome::kOk);
+  EXPECT_EQ(seen.function(), "style");
   ASSERT_EQ(seen.items_size(), 1);
   EXPECT_EQ(seen.items(0).prompt(), "2+2=");
   EXPECT_EQ(seen.items(0).completion(), "four");
@@ -110,7 +114,7 @@ TEST_F(GrpcScorerTest, SendsTheTraceOfTheSample) {
   const Attributes none;
   ScoreInput input{"four", 5, true, none, absl::Seconds(10)};
   input.uid = "j/1/0/2";
-  const GrpcScorer scorer(channel_, "user:1", absl::Seconds(10));
+  const GrpcScorer scorer(channel_, RemoteReward{"user:1", "", absl::Seconds(10)});
   ASSERT_TRUE(scorer.Score(input).ok());
   std::optional<TraceContext> trace = ParseTraceparent(service_.traceparent);
   ASSERT_TRUE(trace.has_value()) << service_.traceparent;
@@ -153,7 +157,8 @@ TEST_F(GrpcScorerTest, ACallThatNobodyWantsAnyMoreIsGivenUp) {
   const Attributes attributes;
   ScoreInput input{"four", 5, true, attributes, absl::Minutes(10)};
   input.cancel = cancel.get_token();
-  const auto score = GrpcScorer(channel_, "user:1", absl::Minutes(10)).Score(input);
+  const auto score =
+      GrpcScorer(channel_, RemoteReward{"user:1", "", absl::Minutes(10)}).Score(input);
   EXPECT_EQ(score.status().code(), absl::StatusCode::kCancelled);
   over->Notify();
 }
@@ -167,7 +172,8 @@ TEST_F(GrpcScorerTest, AServiceThatIsAwayIsNotWaitedForOnceTheCallIsGivenUp) {
   const Attributes attributes;
   ScoreInput input{"four", 5, true, attributes, absl::Minutes(10)};
   input.cancel = cancel.get_token();
-  const auto score = GrpcScorer(channel_, "user:1", absl::Minutes(10)).Score(input);
+  const auto score =
+      GrpcScorer(channel_, RemoteReward{"user:1", "", absl::Minutes(10)}).Score(input);
   EXPECT_EQ(score.status().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(service_.calls, 1);
 }
@@ -256,7 +262,7 @@ TEST_F(GrpcScorerTest, DoesNotWaitLongerThanItMay) {
     release->WaitFor(absl::Seconds(10));
     return grpc::Status::OK;
   };
-  const GrpcScorer scorer(channel_, "user:1", absl::Seconds(10));
+  const GrpcScorer scorer(channel_, RemoteReward{"user:1", "", absl::Seconds(10)});
   const Attributes none;
   const ScoreInput input{"x", 1, true, none, absl::Milliseconds(30)};
   EXPECT_EQ(scorer.Score(input).status().code(), absl::StatusCode::kDeadlineExceeded);
@@ -285,7 +291,7 @@ class AwayServiceTest : public GrpcScorerTest {
   ~AwayServiceTest() override { unlink(path_.c_str()); }
   void Start() { remote_.emplace(&service_, "unix:" + path_); }
   absl::StatusOr<ComponentScore> AskWithin(absl::Duration timeout) {
-    return ScoreText(GrpcScorer(socket_, "user:1", timeout), "four");
+    return ScoreText(GrpcScorer(socket_, RemoteReward{"user:1", "", timeout}), "four");
   }
 
   const std::string path_;
@@ -304,8 +310,9 @@ TEST_F(AwayServiceTest, RowsWaitUntilItIsBack) {
     store.AddRow({i, 0, 0}, {}, response);
   }
   CompositeScorer scorer;
-  scorer.Add("judge", 1.0,
-             std::make_unique<GrpcScorer>(socket_, "user:1", absl::Milliseconds(200)));
+  scorer.Add(
+      "judge", 1.0,
+      std::make_unique<GrpcScorer>(socket_, RemoteReward{"user:1", "", absl::Milliseconds(200)}));
   FakeClock clock;
   RewardWorker worker(
       store, scorer, [](const std::vector<int32_t>&) { return "four"; }, RewardWorkerOptions(),
@@ -386,7 +393,8 @@ class DyingServiceTest : public GrpcScorerTest {
       store.AddRow({i, 0, 0}, {}, response);
     }
     CompositeScorer scorer;
-    scorer.Add("judge", 1.0, std::make_unique<GrpcScorer>(dying_, "user:1", absl::Seconds(1)));
+    scorer.Add("judge", 1.0,
+               std::make_unique<GrpcScorer>(dying_, RemoteReward{"user:1", "", absl::Seconds(1)}));
     RewardWorkerOptions options;
     options.batch_rows = 1;  // like Run while the service is unavailable
     RewardWorker worker(
@@ -430,7 +438,7 @@ TEST_F(DyingServiceTest, ACallIsMadeASecondTimeAfterAConnectionThatBroke) {
     reply.add_scores()->set_outcome(trajectory::v1::SCORE_OUTCOME_OK);
     return grpc::Status::OK;
   };
-  const GrpcScorer scorer(dying_, "user:1", absl::Seconds(20));
+  const GrpcScorer scorer(dying_, RemoteReward{"user:1", "", absl::Seconds(20)});
   const auto score = ScoreText(scorer, "four");
   EXPECT_TRUE(score.ok()) << score.status();
   EXPECT_EQ(service_.calls, 2);
@@ -446,13 +454,40 @@ TEST_F(GrpcScorerTest, TheFactoryCachesAndPassesChannelErrorsOn) {
         if (address != "user:1") return absl::InvalidArgumentError("address 'x'");
         return channel_;
       },
-      cache);
-  const auto scorer = factory("user:1", absl::Seconds(10));
+      /*python_rewards=*/"", cache);
+  const auto scorer = factory({"user:1", "", absl::Seconds(10)});
   ASSERT_TRUE(scorer.ok());
   for (int i = 0; i < 3; ++i) EXPECT_EQ(ScoreText(**scorer, "a")->value, 0.5);
   EXPECT_EQ(service_.calls, 1);
   EXPECT_EQ(cache->hits(), 2);
-  EXPECT_FALSE(factory("x", absl::Seconds(1)).ok());
+  EXPECT_FALSE(factory({"x", "", absl::Seconds(1)}).ok());
+}
+
+TEST_F(GrpcScorerTest, TheFactoryAsksTheOperatorsPythonRewards) {
+  const auto no_channel = [](const std::string&) -> absl::StatusOr<std::shared_ptr<grpc::Channel>> {
+    return absl::InternalError("not this way");
+  };
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  UserService offered;
+  std::string function;
+  offered.answer = [&](const ScoreRequest& request, ScoreReply& reply) {
+    function = request.function();
+    return service_.answer(request, reply);
+  };
+  builder.RegisterService(&offered);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const auto scorer =
+      GrpcScorers(no_channel, StrCat("127.0.0.1:", port), nullptr)({"", "math", absl::Seconds(10)});
+  ASSERT_TRUE(scorer.ok());
+  EXPECT_EQ(ScoreText(**scorer, "a")->value, 0.5);
+  EXPECT_EQ(function, "math");
+  server->Shutdown(std::chrono::system_clock::now());
+  EXPECT_THAT(
+      std::string(
+          GrpcScorers(no_channel, "", nullptr)({"", "math", absl::Seconds(10)}).status().message()),
+      StartsWith("type: no Python rewards are offered here"));
 }
 
 }  // namespace

@@ -6,10 +6,10 @@
 #include <string>
 #include <utility>
 
+#include "base/message_socket.h"
 #include "base/version.h"
 #include "tests/testing/loopback_server.h"
 #include "trainer/ranks/grpc/rank_role.h"
-#include "trainer/ranks/message_socket.h"
 
 namespace freshet {
 namespace {

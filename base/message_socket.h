@@ -1,5 +1,5 @@
-#ifndef FRESHET_TRAINER_RANKS_MESSAGE_SOCKET_H_
-#define FRESHET_TRAINER_RANKS_MESSAGE_SOCKET_H_
+#ifndef FRESHET_BASE_MESSAGE_SOCKET_H_
+#define FRESHET_BASE_MESSAGE_SOCKET_H_
 
 #include <cstddef>
 #include <string>
@@ -45,4 +45,4 @@ class MessageSocket {
 
 }  // namespace freshet
 
-#endif  // FRESHET_TRAINER_RANKS_MESSAGE_SOCKET_H_
+#endif  // FRESHET_BASE_MESSAGE_SOCKET_H_

@@ -1,4 +1,4 @@
-#include "trainer/ranks/message_socket.h"
+#include "base/message_socket.h"
 
 #include <poll.h>
 #include <sys/socket.h>

@@ -1,0 +1,18 @@
+#ifndef FRESHET_JOB_REWARD_TYPES_H_
+#define FRESHET_JOB_REWARD_TYPES_H_
+
+#include <string_view>
+
+namespace freshet {
+
+// Whether components of this type are scored by a Python process of the operator.
+inline bool IsPythonReward(std::string_view type) { return type == "math" || type == "python"; }
+
+// Whether components of this type are scored by another process, which a call asks.
+inline bool IsRewardService(std::string_view type) {
+  return type == "grpc" || IsPythonReward(type);
+}
+
+}  // namespace freshet
+
+#endif  // FRESHET_JOB_REWARD_TYPES_H_

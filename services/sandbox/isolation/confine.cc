@@ -1,0 +1,105 @@
+#include "services/sandbox/isolation/confine.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/landlock.h>
+#include <linux/seccomp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+namespace {
+
+[[noreturn]] void Fail(int control, const char* what) {
+  char text[200];
+  const int size = snprintf(text, sizeof(text), "%s: %s", what, strerror(errno));
+  (void)!send(control, text, static_cast<size_t>(size), MSG_NOSIGNAL);
+  _exit(127);
+}
+
+// Receives the message and its descriptors.
+void Receive(int control, FreshetConfinement* confinement, unsigned char* filter, int* fds) {
+  iovec parts[2] = {{confinement, sizeof(*confinement)}, {filter, kFreshetMaxFilterBytes}};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int) * kFreshetConfinementFds)];
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = 2;
+  message.msg_control = space;
+  message.msg_controllen = sizeof(space);
+  const ssize_t got = recvmsg(control, &message, MSG_CMSG_CLOEXEC);
+  const cmsghdr* carried = CMSG_FIRSTHDR(&message);
+  if (got < static_cast<ssize_t>(sizeof(*confinement)) || carried == nullptr ||
+      carried->cmsg_type != SCM_RIGHTS ||
+      carried->cmsg_len != CMSG_LEN(sizeof(int) * kFreshetConfinementFds) ||
+      static_cast<uint64_t>(got) != sizeof(*confinement) + confinement->filter_size) {
+    Fail(control, "a message that says how to confine");
+  }
+  memcpy(fds, CMSG_DATA(carried), sizeof(int) * kFreshetConfinementFds);
+}
+
+void Limit(int control, __rlimit_resource resource, uint64_t value) {
+  const rlimit limit{value, value};
+  if (setrlimit(resource, &limit) != 0) Fail(control, "setrlimit");
+}
+
+void SendListener(int control, int listener) {
+  char byte = 0;
+  iovec part{&byte, 1};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = space;
+  message.msg_controllen = sizeof(space);
+  cmsghdr* carried = CMSG_FIRSTHDR(&message);
+  carried->cmsg_level = SOL_SOCKET;
+  carried->cmsg_type = SCM_RIGHTS;
+  carried->cmsg_len = CMSG_LEN(sizeof(int));
+  memcpy(CMSG_DATA(carried), &listener, sizeof(int));
+  if (sendmsg(control, &message, MSG_NOSIGNAL) != 1) _exit(127);
+}
+
+}  // namespace
+
+void FreshetConfine(int control) {
+  static unsigned char filter[kFreshetMaxFilterBytes];
+  FreshetConfinement confinement;
+  int fds[kFreshetConfinementFds];
+  Receive(control, &confinement, filter, fds);
+
+  if (setsid() < 0) Fail(control, "setsid");
+  for (int standard = 0; standard < 3; ++standard) {
+    if (dup2(fds[standard], standard) < 0) Fail(control, "dup2");
+  }
+  if (fchdir(fds[3]) != 0) Fail(control, "fchdir");
+  umask(077);
+  if (confinement.address_space_bytes > 0) {
+    Limit(control, RLIMIT_AS, confinement.address_space_bytes);
+  }
+  Limit(control, RLIMIT_CPU, confinement.cpu_seconds);
+  Limit(control, RLIMIT_FSIZE, confinement.file_bytes);
+  Limit(control, RLIMIT_NOFILE, 256);
+  Limit(control, RLIMIT_CORE, 0);
+  Limit(control, RLIMIT_MEMLOCK, 0);
+  Limit(control, RLIMIT_MSGQUEUE, 0);
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) Fail(control, "PR_SET_NO_NEW_PRIVS");
+  if (syscall(SYS_landlock_restrict_self, fds[4], 0) != 0) Fail(control, "Landlock");
+
+  sock_fprog program{static_cast<unsigned short>(confinement.filter_size / sizeof(sock_filter)),
+                     reinterpret_cast<sock_filter*>(filter)};
+  const long listener =
+      syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
+  if (listener < 0) Fail(control, "seccomp");
+  SendListener(control, static_cast<int>(listener));
+  char go = 0;
+  if (recv(control, &go, 1, 0) != 1) _exit(127);
+  // The program must not answer its own notifications.
+  if (syscall(SYS_close_range, 3U, ~0U, 0U) != 0) _exit(127);
+}

@@ -1,0 +1,30 @@
+#ifndef FRESHET_SERVICES_SANDBOX_ISOLATION_CONFINE_H_
+#define FRESHET_SERVICES_SANDBOX_ISOLATION_CONFINE_H_
+
+#include <stdint.h>
+
+// The part of the sandbox that runs in the program's own process before the program. Used by the
+// worker and, as a shared library, by its Python process. Depends on the C library only.
+
+extern "C" {
+
+// What the worker sends over the control socket, followed by `filter_size` bytes: an array of
+// struct sock_filter. The message carries descriptors: standard input, output and error, the
+// working folder, and a Landlock ruleset.
+struct FreshetConfinement {
+  uint64_t address_space_bytes;  // 0: no limit
+  uint64_t cpu_seconds;
+  uint64_t file_bytes;
+  uint64_t filter_size;
+};
+enum { kFreshetConfinementFds = 5 };
+enum { kFreshetMaxFilterBytes = 65536 };
+
+// Confines this process for good, as the message on `control` says, and closes all descriptors but
+// 0, 1 and 2. Answers with the descriptor of the filter's notifications, and returns after the next
+// message of one byte. If anything fails, answers with a text that says what, and ends the process.
+// Only for a process with one thread.
+void FreshetConfine(int control);
+}
+
+#endif  // FRESHET_SERVICES_SANDBOX_ISOLATION_CONFINE_H_

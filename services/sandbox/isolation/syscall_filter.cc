@@ -1,0 +1,138 @@
+#include "services/sandbox/isolation/syscall_filter.h"
+
+#include <linux/sched.h>
+#include <seccomp.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "base/unique_fd.h"
+
+namespace freshet::sandbox {
+namespace {
+
+constexpr const char* kAllowed[] = {
+    // Memory.
+    "brk", "madvise", "membarrier", "mincore", "mlock", "mmap", "mprotect", "mremap", "msync",
+    "munlock", "munmap", "pkey_alloc", "pkey_free", "pkey_mprotect",
+    // Descriptors and files.
+    "access", "chdir", "chmod", "close", "close_range", "copy_file_range", "creat", "dup", "dup2",
+    "dup3", "faccessat", "faccessat2", "fadvise64", "fallocate", "fchdir", "fchmod", "fchmodat",
+    "fcntl", "fdatasync", "fgetxattr", "flistxattr", "flock", "fstat", "fstatfs", "fsync",
+    "ftruncate", "futimesat", "getcwd", "getdents", "getdents64", "getxattr", "lgetxattr", "link",
+    "linkat", "listxattr", "llistxattr", "lseek", "lstat", "mkdir", "mkdirat", "newfstatat", "open",
+    "openat", "openat2", "pipe", "pipe2", "pread64", "preadv", "preadv2", "pwrite64", "pwritev",
+    "pwritev2", "read", "readahead", "readlink", "readlinkat", "readv", "rename", "renameat",
+    "renameat2", "rmdir", "sendfile", "splice", "stat", "statfs", "statx", "symlink", "symlinkat",
+    "sync_file_range", "tee", "umask", "unlink", "unlinkat", "utime", "utimensat", "utimes",
+    "vmsplice", "write", "writev",
+    // Waiting.
+    "epoll_create", "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_pwait2", "epoll_wait",
+    "eventfd", "eventfd2", "inotify_add_watch", "inotify_init", "inotify_init1", "inotify_rm_watch",
+    "pause", "poll", "ppoll", "pselect6", "select", "signalfd", "signalfd4",
+    // Pairs of sockets, for event loops.
+    "getpeername", "getsockname", "getsockopt", "recvfrom", "recvmmsg", "recvmsg", "sendmmsg",
+    "sendmsg", "sendto", "setsockopt", "shutdown",
+    // Time.
+    "alarm", "clock_getres", "clock_gettime", "clock_nanosleep", "getitimer", "gettimeofday",
+    "nanosleep", "setitimer", "time", "timer_create", "timer_delete", "timer_getoverrun",
+    "timer_gettime", "timer_settime", "timerfd_create", "timerfd_gettime", "timerfd_settime",
+    "times",
+    // Threads, signals and the process itself.
+    "arch_prctl", "capget", "execve", "execveat", "exit", "exit_group", "futex", "futex_waitv",
+    "getcpu", "getegid", "geteuid", "getgid", "getgroups", "getpgid", "getpgrp", "getpid",
+    "getppid", "getpriority", "getrandom", "getresgid", "getresuid", "getrlimit", "getrusage",
+    "getsid", "gettid", "getuid", "restart_syscall", "rseq", "rt_sigaction", "rt_sigpending",
+    "rt_sigprocmask", "rt_sigreturn", "rt_sigsuspend", "rt_sigtimedwait", "sched_get_priority_max",
+    "sched_get_priority_min", "sched_getaffinity", "sched_getattr", "sched_getparam",
+    "sched_getscheduler", "sched_rr_get_interval", "sched_yield", "set_robust_list",
+    "set_tid_address", "setpgid", "setrlimit", "setsid", "sigaltstack", "sysinfo", "uname", "wait4",
+    "waitid"};
+
+constexpr uint64_t kNamespaces = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC |
+                                 CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWTIME;
+// A sibling would belong to the worker, and the worker must see the descriptors of its programs.
+constexpr uint64_t kForbiddenClone = kNamespaces | CLONE_PARENT;
+constexpr uint64_t kSetDumpable = 4;           // PR_SET_DUMPABLE
+constexpr uint64_t kPutIntoTerminal = 0x5412;  // TIOCSTI
+
+struct ReleaseFilter {
+  void operator()(void* filter) const { seccomp_release(filter); }
+};
+
+// Adds rules, and remembers the first that libseccomp refused.
+class Rules {
+ public:
+  explicit Rules(scmp_filter_ctx filter) : filter_(filter) {}
+
+  void Add(uint32_t action, const char* name) { Add(action, name, nullptr); }
+  // If argument `comparison` holds.
+  void Add(uint32_t action, const char* name, scmp_arg_cmp comparison) {
+    Add(action, name, &comparison);
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  void Add(uint32_t action, const char* name, const scmp_arg_cmp* comparison) {
+    const int number = seccomp_syscall_resolve_name(name);
+    const int failed = number == __NR_SCMP_ERROR
+                           ? -EINVAL
+                           : seccomp_rule_add_array(filter_, action, number,
+                                                    comparison == nullptr ? 0 : 1, comparison);
+    if (failed != 0 && status_.ok()) {
+      status_ = Internal("seccomp rule for ", name, ": ", std::strerror(-failed));
+    }
+  }
+
+  scmp_filter_ctx filter_;
+  absl::Status status_;
+};
+
+absl::StatusOr<std::string> Export(scmp_filter_ctx filter) {
+  const UniqueFd file(::memfd_create("filter", MFD_CLOEXEC));
+  if (const int failed = seccomp_export_bpf(filter, file.get()); failed != 0) {
+    return Internal("seccomp_export_bpf: ", std::strerror(-failed));
+  }
+  std::string program(static_cast<size_t>(::lseek(file.get(), 0, SEEK_END)), '\0');
+  if (::pread(file.get(), program.data(), program.size(), 0) !=
+      static_cast<ssize_t>(program.size())) {
+    return Internal("reading the seccomp filter: ", std::strerror(errno));
+  }
+  return program;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> MakeSyscallFilter() {
+  const std::unique_ptr<void, ReleaseFilter> filter(seccomp_init(SCMP_ACT_ERRNO(ENOSYS)));
+  if (filter == nullptr) return Internal("seccomp_init failed");
+  // A tree, not a list of comparisons.
+  if (seccomp_attr_set(filter.get(), SCMP_FLTATR_CTL_OPTIMIZE, 2) != 0) {
+    return Internal("SCMP_FLTATR_CTL_OPTIMIZE");
+  }
+  Rules rules(filter.get());
+  for (const char* name : kAllowed) rules.Add(SCMP_ACT_ALLOW, name);
+  rules.Add(SCMP_ACT_ALLOW, "socketpair", SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
+  rules.Add(SCMP_ACT_ALLOW, "ioctl", SCMP_A1(SCMP_CMP_NE, kPutIntoTerminal));
+  rules.Add(SCMP_ACT_ALLOW, "prctl", SCMP_A0(SCMP_CMP_NE, kSetDumpable));
+  // Limits and processors of the process itself.
+  rules.Add(SCMP_ACT_ALLOW, "prlimit64", SCMP_A0(SCMP_CMP_EQ, 0));
+  rules.Add(SCMP_ACT_ALLOW, "sched_setaffinity", SCMP_A0(SCMP_CMP_EQ, 0));
+  // PER_LINUX, and the question which one is in force.
+  rules.Add(SCMP_ACT_ALLOW, "personality", SCMP_A0(SCMP_CMP_EQ, 0));
+  rules.Add(SCMP_ACT_ALLOW, "personality", SCMP_A0(SCMP_CMP_EQ, 0xFFFFFFFF));
+  rules.Add(SCMP_ACT_NOTIFY, "clone", SCMP_A0(SCMP_CMP_MASKED_EQ, kForbiddenClone, 0));
+  for (const char* name : {"fork", "vfork", "kill", "tkill", "tgkill"}) {
+    rules.Add(SCMP_ACT_NOTIFY, name);
+  }
+  FRESHET_RETURN_IF_ERROR(rules.status());
+  return Export(filter.get());
+}
+
+}  // namespace freshet::sandbox

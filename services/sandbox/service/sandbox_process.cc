@@ -1,0 +1,275 @@
+#include "services/sandbox/service/sandbox_process.h"
+
+#include <prometheus/registry.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "base/command_line.h"
+#include "base/exit_code.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "base/version.h"
+#include "services/runtime/channel.h"
+#include "services/runtime/endpoint_options.h"
+#include "services/runtime/http_server.h"
+#include "services/runtime/queue_metrics.h"
+#include "services/runtime/readiness.h"
+#include "services/runtime/series.h"
+#include "services/sandbox/service/sandbox_api.h"
+#include "services/sandbox/service/worker_pool.h"
+#include "services/sandbox/worker/languages.h"
+#include "services/sandbox/worker/worker_process.h"
+
+namespace freshet::sandbox {
+namespace {
+
+constexpr size_t kMaxBodyBytes = size_t{16} << 20;
+constexpr absl::Duration kIoTimeout = absl::Seconds(30);
+constexpr absl::Duration kIdleTimeout = absl::Minutes(2);
+constexpr absl::Duration kAnswerTimeout = absl::Minutes(30);
+constexpr absl::Duration kDrainTimeout = absl::Seconds(30);
+constexpr int kFirstUser = 61'000;
+
+struct Flags {
+  std::string listen = "127.0.0.1:8100";
+  std::string token_file;
+  runtime::TlsFiles tls;
+  bool insecure = false;
+  int64_t workers = 0;
+  int64_t max_queued = 256;
+  std::string python = "/usr/bin/python3";
+  std::string isolation = "process";
+  std::string folder;
+  std::vector<std::string> readable;
+  int64_t max_tasks = 256;
+  int64_t memory_mb = 512;
+  int64_t folder_mb = 64;
+  int64_t output_kb = 1024;
+};
+
+void AddFlags(const Command& app, Flags& flags) {
+  app.Add("--listen", flags.listen, "HOST:PORT of the API, probes and metrics").ShowDefault();
+  app.Add("--token-file", flags.token_file, "file with the token that callers must send");
+  app.Add("--tls-cert", flags.tls.cert, "PEM file: certificate chain");
+  app.Add("--tls-key", flags.tls.key, "PEM file: its private key");
+  app.AddFlag("--insecure", flags.insecure,
+              "allow plaintext, or no token, on a non-loopback address");
+  app.Add("--workers", flags.workers, "programs that run at a time; 0: one per processor")
+      .Range(0, 1024)
+      .ShowDefault();
+  app.Add("--max-queued", flags.max_queued, "programs that wait; more get status 429")
+      .Range(1, 65536)
+      .ShowDefault();
+  app.Add("--isolation", flags.isolation,
+          "what programs need at least, else this process ends: process (limits, seccomp, "
+          "Landlock), or namespaces besides")
+      .OneOf({"process", "namespaces"})
+      .ShowDefault();
+  app.Add("--python", flags.python, "Python of Python programs; \"\": none").ShowDefault();
+  app.Add("--folder", flags.folder,
+          "where programs work; default: one in /tmp, removed at the end");
+  app.Add("--read", flags.readable, "further path that programs may read; repeatable");
+  app.Add("--max-tasks", flags.max_tasks, "processes and threads that a program may start")
+      .Range(0, 1 << 20)
+      .ShowDefault();
+  app.Add("--memory-mb", flags.memory_mb, "of a program").Range(16, 1 << 20).ShowDefault();
+  app.Add("--folder-mb", flags.folder_mb, "of a program's files").Range(1, 1 << 20).ShowDefault();
+  app.Add("--output-kb", flags.output_kb, "of standard output, and of standard error")
+      .Range(1, 1 << 20)
+      .ShowDefault();
+  runtime::AddLogFlag(app);
+}
+
+absl::Status CheckFlags(const Flags& flags) {
+  FRESHET_RETURN_IF_ERROR(runtime::HttpServer::CheckListen(flags.listen, "--listen"));
+  if (flags.tls.cert.empty() != flags.tls.key.empty()) {
+    return InvalidArgument("--tls-cert and --tls-key need each other");
+  }
+  if (flags.insecure || runtime::IsLoopback(flags.listen)) return absl::OkStatus();
+  if (flags.tls.cert.empty() || flags.token_file.empty()) {
+    return InvalidArgument("--listen ", flags.listen,
+                           " is not a loopback address: give --tls-cert, --tls-key and "
+                           "--token-file, or --insecure");
+  }
+  return absl::OkStatus();
+}
+
+// The programs' folder, removed at the end unless it was given.
+class WorkFolder {
+ public:
+  static absl::StatusOr<std::unique_ptr<WorkFolder>> Create(const std::string& given) {
+    std::string path = given.empty() ? "/tmp/freshet-sandbox-XXXXXX" : given;
+    if (given.empty() && ::mkdtemp(path.data()) == nullptr) {
+      return FailedPrecondition(path, ": ", std::strerror(errno));
+    }
+    std::error_code failed;
+    std::filesystem::create_directories(path, failed);
+    // Other users may pass, but not list it.
+    if (failed || ::chmod(path.c_str(), 0711) != 0) {
+      return FailedPrecondition("--folder ", path, ": ",
+                                failed ? failed.message() : std::strerror(errno));
+    }
+    return std::make_unique<WorkFolder>(path, given.empty());
+  }
+  WorkFolder(std::string path, bool temporary) : path_(std::move(path)), temporary_(temporary) {}
+  ~WorkFolder() {
+    std::error_code ignored;
+    if (temporary_) std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_;
+  const bool temporary_;
+};
+
+WorkerPoolOptions PoolOptions(const Flags& flags, const std::string& folder) {
+  WorkerPoolOptions options;
+  options.argv = {"/proc/self/exe", kWorkerCommand};
+  options.workers =
+      flags.workers > 0 ? flags.workers : std::max(1U, std::thread::hardware_concurrency());
+  options.max_queued = flags.max_queued;
+  v1::WorkerStart& start = options.start;
+  start.set_folder(folder);
+  if (::geteuid() == 0) start.set_user(kFirstUser);
+  if (!flags.python.empty() && ::access(flags.python.c_str(), X_OK) == 0) {
+    start.set_python(flags.python);
+  }
+  start.mutable_readable()->Add(flags.readable.begin(), flags.readable.end());
+  start.set_namespaces(flags.isolation == "namespaces");
+  start.set_max_tasks(flags.max_tasks);
+  start.set_max_memory_bytes(flags.memory_mb << 20);
+  start.set_max_folder_bytes(flags.folder_mb << 20);
+  start.set_max_output_bytes(flags.output_kb << 10);
+  return options;
+}
+
+// freshet_sandbox_*.
+class Metrics {
+ public:
+  Metrics(prometheus::Registry& registry, const WorkerPool& pool, int64_t max_queued,
+          int64_t workers)
+      : pool_(pool),
+        programs_(metrics::CounterFamily(registry, "freshet_sandbox_programs_total",
+                                         "Programs that were run."),
+                  {}),
+        lost_(metrics::CounterFamily(registry, "freshet_sandbox_lost_workers_total",
+                                     "Workers that were lost while they ran a program."),
+              {}),
+        refused_(metrics::CounterFamily(registry, "freshet_sandbox_refused_programs_total",
+                                        "Programs refused because too many waited."),
+                 {}),
+        queues_(registry) {
+    queues_.Watch("sandbox_programs", max_queued, [&pool] { return pool.queued(); });
+    queues_.Watch("sandbox_workers", workers, [&pool] { return pool.busy(); });
+    auto& layers = metrics::GaugeFamily(registry, "freshet_sandbox_layer_info",
+                                        "1 for each layer that isolates programs.");
+    for (const std::string& layer : pool.layers()) {
+      layers_.emplace_back(layers, metrics::Labels{{"layer", layer}});
+      layers_.back()->Set(1);
+    }
+  }
+  void Refresh() {
+    const WorkerPoolCounters counters = pool_.counters();
+    metrics::RaiseTo(*programs_, static_cast<double>(counters.programs));
+    metrics::RaiseTo(*lost_, static_cast<double>(counters.lost_workers));
+    metrics::RaiseTo(*refused_, static_cast<double>(counters.refused));
+    queues_.Refresh();
+  }
+
+ private:
+  const WorkerPool& pool_;
+  metrics::CounterSeries programs_, lost_, refused_;
+  metrics::QueueMetrics queues_;
+  std::vector<metrics::GaugeSeries> layers_;
+};
+
+std::string InstalledLanguages(const std::string& python) {
+  std::vector<std::string> names;
+  for (const Language& language : Languages()) {
+    if (IsInstalled(language, python)) names.push_back(language.name);
+  }
+  return absl::StrJoin(names, ",");
+}
+
+absl::Status Serve(const Flags& flags) {
+  std::string token;
+  if (!flags.token_file.empty()) {
+    FRESHET_ASSIGN_OR_RETURN(token, runtime::ReadBearerToken(flags.token_file, nullptr));
+  }
+  FRESHET_ASSIGN_OR_RETURN(const auto folder, WorkFolder::Create(flags.folder));
+  const WorkerPoolOptions options = PoolOptions(flags, folder->path());
+  FRESHET_ASSIGN_OR_RETURN(const auto pool, WorkerPool::Start(options));
+  FRESHET_LOG(Info) << "event=sandbox_isolation layers="
+                    << LogQuoted(absl::StrJoin(pool->layers(), ", "))
+                    << " languages=" << InstalledLanguages(options.start.python());
+  prometheus::Registry registry;
+  Metrics shown(registry, *pool, options.max_queued, options.workers);
+  runtime::Readiness readiness;
+  const runtime::HttpRoutes probes =
+      runtime::ProbeRoutes(readiness, registry, [&shown] { shown.Refresh(); });
+  const SandboxApi api(*pool, token);
+  runtime::HttpLimits limits;
+  limits.max_connections = 1024;
+  limits.max_body_bytes = kMaxBodyBytes;
+  limits.io_timeout = kIoTimeout;
+  limits.answer_timeout = kAnswerTimeout;
+  limits.idle_timeout = kIdleTimeout;
+  limits.flag = "--listen";
+  limits.check_head = [&api](const runtime::HttpRequest& head) { return api.CheckHead(head); };
+  FRESHET_ASSIGN_OR_RETURN(
+      const auto server,
+      runtime::HttpServer::Start(
+          flags.listen,
+          [&](const runtime::HttpRequest& request,
+              const std::shared_ptr<runtime::HttpReply>& reply) {
+            if (api.Handle(request, reply)) return;
+            const auto probe = probes.find(request.path);
+            reply->Send(probe == probes.end() ? runtime::HttpResponse{404} : probe->second());
+          },
+          limits, flags.tls));
+  Notification stop;
+  const Interrupt interrupt([&stop](int count) {
+    if (count > 1) ::_exit(kExitInterrupted);
+    stop.Notify();
+  });
+  std::printf("ready sandbox http=%s\n", server->address().c_str());
+  std::fflush(stdout);
+  while (!stop.WaitFor(absl::Hours(1))) {
+  }
+  server->Drain(kDrainTimeout);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunSandboxProcess(int argc, char** argv) {
+  SetLogRole("sandbox");
+  CommandLine app("runs model-written programs in isolation", "freshet-sandbox");
+  app.AddVersionFlag(VersionLine("freshet-sandbox"));
+  Flags flags;
+  AddFlags(app, flags);
+  app.AfterParsing([&flags] { return CheckFlags(flags); });
+  if (const std::optional<int> code = app.Parse(argc, argv)) return *code;
+  const absl::Status served = Serve(flags);
+  return served.ok() ? kExitDone : FailContent(served);
+}
+
+}  // namespace freshet::sandbox

@@ -1,0 +1,236 @@
+#include "services/sandbox/service/worker_pool.h"
+
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <system_error>
+#include <utility>
+
+#include "base/log.h"
+#include "base/message_socket.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "base/subprocess.h"
+#include "services/sandbox/worker/process_tree.h"
+
+namespace freshet::sandbox {
+namespace {
+
+constexpr absl::Duration kStartTimeout = absl::Minutes(2);
+// Of a worker, beyond the time limits of the program: to begin, to end it, and to tidy up.
+constexpr absl::Duration kExtraTime = absl::Seconds(60);
+constexpr absl::Duration kRestartPause = absl::Seconds(1);
+constexpr absl::Duration kSendTimeout = absl::Seconds(30);
+
+absl::Duration TimeOf(const v1::Program& program) {
+  return absl::Milliseconds(program.compile_ms()) +
+         program.inputs_size() * absl::Milliseconds(program.run_ms()) + kExtraTime;
+}
+
+absl::Status Unavailable(const std::string& why) { return absl::UnavailableError(why); }
+
+// A folder of a worker's own, empty.
+absl::Status MakeFolder(const std::string& path, unsigned user) {
+  std::error_code failed;
+  std::filesystem::remove_all(path, failed);
+  if (::mkdir(path.c_str(), 0700) != 0 || (user > 0 && ::chown(path.c_str(), user, user) != 0)) {
+    return Unavailable(StrCat(path, ": ", std::strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string RandomNonce() {
+  std::random_device random;
+  return StrCat(random(), "-", random(), "-", random(), "-", random());
+}
+
+class WorkerPool::Worker {
+ public:
+  Worker(std::unique_ptr<Subprocess> process, UniqueFd socket)
+      : process_(std::move(process)), socket_(std::move(socket)) {}
+
+  absl::StatusOr<std::vector<std::string>> Begin(const v1::WorkerStart& start) {
+    v1::WorkerReady ready;
+    FRESHET_RETURN_IF_ERROR(socket_.Send(start, kSendTimeout));
+    FRESHET_RETURN_IF_ERROR(socket_.Receive(ready, kStartTimeout));
+    if (!ready.error().empty()) {
+      return FailedPrecondition("programs cannot be confined here: ", ready.error());
+    }
+    return std::vector<std::string>(ready.layers().begin(), ready.layers().end());
+  }
+
+  absl::StatusOr<v1::Outcome> Run(const v1::Program& program) {
+    v1::Outcome outcome;
+    FRESHET_RETURN_IF_ERROR(socket_.Send(program, kSendTimeout));
+    FRESHET_RETURN_IF_ERROR(socket_.Receive(outcome, TimeOf(program)));
+    if (outcome.nonce() != program.nonce()) return DataLoss("an outcome of another program");
+    if (!outcome.error().empty()) return Unavailable(outcome.error());
+    return outcome;
+  }
+
+  Subprocess& process() { return *process_; }
+
+ private:
+  const std::unique_ptr<Subprocess> process_;
+  MessageSocket socket_;
+};
+
+absl::StatusOr<std::unique_ptr<WorkerPool>> WorkerPool::Start(WorkerPoolOptions options) {
+  // What a lost worker leaves becomes this process's child.
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) return Internal("PR_SET_CHILD_SUBREAPER");
+  std::unique_ptr<WorkerPool> pool(new WorkerPool(std::move(options)));
+  FRESHET_ASSIGN_OR_RETURN(auto first, pool->StartWorker(0));
+  for (int64_t number = 0; number < pool->options_.workers; ++number) {
+    pool->threads_.emplace_back([raw = pool.get(), number, worker = std::move(first)]() mutable {
+      raw->Work(number, std::move(worker));
+    });
+  }
+  return pool;
+}
+
+WorkerPool::WorkerPool(WorkerPoolOptions options) : options_(std::move(options)) {}
+
+WorkerPool::~WorkerPool() {
+  std::deque<Waiting> left;
+  {
+    const MutexLock lock(mu_);
+    ends_ = true;
+    left.swap(queue_);
+    changed_.NotifyAll();
+  }
+  for (Waiting& waiting : left) waiting.done(absl::CancelledError("the sandbox ends"));
+  threads_.clear();
+}
+
+absl::StatusOr<std::unique_ptr<WorkerPool::Worker>> WorkerPool::StartWorker(int64_t number) {
+  v1::WorkerStart start = options_.start;
+  if (start.user() > 0) start.set_user(start.user() + static_cast<int32_t>(number));
+  start.set_folder(StrCat(options_.start.folder(), "/worker-", number));
+  FRESHET_RETURN_IF_ERROR(MakeFolder(start.folder(), static_cast<unsigned>(start.user())));
+  std::unique_ptr<Worker> worker;
+  {
+    const MutexLock lock(processes_mu_);
+    FRESHET_ASSIGN_OR_RETURN(auto ends, SocketPair());
+    SubprocessOptions process;
+    process.argv = options_.argv;
+    process.standard_input = ends.second.get();
+    process.output_to_stderr = true;
+    FRESHET_ASSIGN_OR_RETURN(auto started, Subprocess::Start(process));
+    processes_.push_back(started->pid());
+    worker = std::make_unique<Worker>(std::move(started), std::move(ends.first));
+  }
+  absl::StatusOr<std::vector<std::string>> layers = worker->Begin(start);
+  if (!layers.ok()) {
+    EndWorker(std::move(worker));
+    return layers.status();
+  }
+  if (number == 0 && layers_.empty()) layers_ = *std::move(layers);
+  return worker;
+}
+
+void WorkerPool::EndWorker(std::unique_ptr<Worker> worker) {
+  const MutexLock lock(processes_mu_);
+  const pid_t process = worker->process().pid();
+  worker->process().Kill();
+  (void)worker->process().Ending();
+  worker = nullptr;
+  std::erase(processes_, process);
+  double ignored = 0;
+  const absl::Status killed = KillAll({{::getpid()}, processes_}, kExtraTime, ignored);
+  if (!killed.ok()) FRESHET_LOG(Error) << "event=strays error=" << LogQuoted(Message(killed));
+}
+
+void WorkerPool::Run(v1::Program program, Done done) {
+  program.set_nonce(RandomNonce());
+  absl::Status refused;
+  {
+    const MutexLock lock(mu_);
+    if (ends_) {
+      refused = absl::CancelledError("the sandbox ends");
+    } else if (std::ssize(queue_) >= options_.max_queued) {
+      ++counters_.refused;
+      refused = ResourceExhausted(queue_.size(), " programs wait already");
+    } else {
+      queue_.push_back({std::move(program), std::move(done), absl::Now()});
+      changed_.NotifyAll();
+      return;
+    }
+  }
+  done(std::move(refused));
+}
+
+std::optional<WorkerPool::Waiting> WorkerPool::Next() {
+  const MutexLock lock(mu_);
+  while (queue_.empty() && !ends_) changed_.WaitFor(mu_, absl::Seconds(10));
+  if (ends_) return std::nullopt;
+  Waiting next = std::move(queue_.front());
+  queue_.pop_front();
+  ++busy_;
+  ++counters_.programs;
+  return next;
+}
+
+void WorkerPool::Work(int64_t number, std::unique_ptr<Worker> worker) {
+  while (std::optional<Waiting> next = Next()) {
+    absl::StatusOr<v1::Outcome> outcome = Unavailable("");
+    if (absl::Now() - next->since > options_.max_wait) {
+      outcome = Unavailable(
+          StrCat("no worker was free within ", absl::FormatDuration(options_.max_wait)));
+    } else {
+      absl::Status started;
+      if (worker == nullptr) {
+        auto another = StartWorker(number);
+        started = another.status();
+        if (another.ok()) worker = *std::move(another);
+      }
+      if (worker == nullptr) {
+        outcome = Unavailable(StrCat("a worker does not start: ", Message(started)));
+      } else {
+        outcome = worker->Run(next->program);
+        if (!outcome.ok()) {
+          FRESHET_LOG(Warning) << "event=sandbox_worker_lost worker=" << number
+                               << " reason=" << LogQuoted(Message(outcome.status()));
+          EndWorker(std::move(worker));
+          outcome = Unavailable(StrCat("the worker was lost: ", Message(outcome.status())));
+          const MutexLock lock(mu_);
+          ++counters_.lost_workers;
+        }
+      }
+    }
+    const bool failed = worker == nullptr;
+    {
+      const MutexLock lock(mu_);
+      --busy_;
+    }
+    next->done(std::move(outcome));
+    if (!failed) continue;
+    const MutexLock lock(mu_);
+    if (!ends_) changed_.WaitFor(mu_, kRestartPause);
+  }
+  if (worker != nullptr) EndWorker(std::move(worker));
+}
+
+int64_t WorkerPool::queued() const {
+  const MutexLock lock(mu_);
+  return std::ssize(queue_);
+}
+
+int64_t WorkerPool::busy() const {
+  const MutexLock lock(mu_);
+  return busy_;
+}
+
+WorkerPoolCounters WorkerPool::counters() const {
+  const MutexLock lock(mu_);
+  return counters_;
+}
+
+}  // namespace freshet::sandbox

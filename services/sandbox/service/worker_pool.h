@@ -1,0 +1,95 @@
+#ifndef FRESHET_SERVICES_SANDBOX_SERVICE_WORKER_POOL_H_
+#define FRESHET_SERVICES_SANDBOX_SERVICE_WORKER_POOL_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/mutex.h"
+#include "freshet/sandbox/v1/sandbox.pb.h"
+
+namespace freshet::sandbox {
+
+// 128 random bits, as text.
+std::string RandomNonce();
+
+struct WorkerPoolOptions {
+  std::vector<std::string> argv;  // a worker's program and arguments
+  v1::WorkerStart start;          // `folder` and `user` are those of the first worker
+  int64_t workers = 1;
+  int64_t max_queued = 256;
+  // Programs that wait longer for a worker are refused.
+  absl::Duration max_wait = absl::Minutes(1);
+};
+
+struct WorkerPoolCounters {
+  int64_t programs = 0;
+  int64_t lost_workers = 0;
+  int64_t refused = 0;
+};
+
+// Runs programs in worker processes, each in one at a time. A worker that ends, does not answer, or
+// says that it has failed is killed with everything that it has started, and replaced. Thread-safe.
+class WorkerPool {
+ public:
+  // Called once. UNAVAILABLE: the worker was lost, or the program waited too long;
+  // RESOURCE_EXHAUSTED: too many programs wait; CANCELLED: the pool ends.
+  using Done = std::function<void(absl::StatusOr<v1::Outcome>)>;
+
+  // Starts the first worker, and the others when they are needed. FAILED_PRECONDITION or
+  // UNAVAILABLE: programs cannot be confined here as they must.
+  static absl::StatusOr<std::unique_ptr<WorkerPool>> Start(WorkerPoolOptions options);
+  // Answers what waits with CANCELLED, and kills the workers.
+  ~WorkerPool();
+
+  // Sets the nonce. `done` is called here or on a thread of the pool; it must not wait.
+  void Run(v1::Program program, Done done) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // What isolates programs, by name.
+  const std::vector<std::string>& layers() const { return layers_; }
+  int64_t queued() const ABSL_LOCKS_EXCLUDED(mu_);
+  int64_t busy() const ABSL_LOCKS_EXCLUDED(mu_);
+  WorkerPoolCounters counters() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  class Worker;
+  struct Waiting {
+    v1::Program program;
+    Done done;
+    absl::Time since;
+  };
+
+  explicit WorkerPool(WorkerPoolOptions options);
+  absl::StatusOr<std::unique_ptr<Worker>> StartWorker(int64_t number)
+      ABSL_LOCKS_EXCLUDED(processes_mu_);
+  void EndWorker(std::unique_ptr<Worker> worker) ABSL_LOCKS_EXCLUDED(processes_mu_);
+  void Work(int64_t number, std::unique_ptr<Worker> worker) ABSL_LOCKS_EXCLUDED(mu_);
+  // The next program; nullopt: the pool ends.
+  std::optional<Waiting> Next() ABSL_LOCKS_EXCLUDED(mu_);
+
+  const WorkerPoolOptions options_;
+  std::vector<std::string> layers_;
+  // Held while a worker is started or what it has left is killed.
+  Mutex processes_mu_;
+  std::vector<pid_t> processes_ ABSL_GUARDED_BY(processes_mu_);  // of the workers
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::deque<Waiting> queue_ ABSL_GUARDED_BY(mu_);
+  bool ends_ ABSL_GUARDED_BY(mu_) = false;
+  int64_t busy_ ABSL_GUARDED_BY(mu_) = 0;
+  WorkerPoolCounters counters_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace freshet::sandbox
+
+#endif  // FRESHET_SERVICES_SANDBOX_SERVICE_WORKER_POOL_H_

@@ -1,0 +1,186 @@
+#include "services/sandbox/worker/command_runner.h"
+
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "services/sandbox/worker/confined_process.h"
+#include "services/sandbox/worker/process_tree.h"
+#include "services/sandbox/worker/supervision.h"
+
+namespace freshet::sandbox {
+
+using v1::CommandResult;
+
+namespace {
+
+// How often memory and files are measured.
+constexpr absl::Duration kMeasurePeriod = absl::Milliseconds(20);
+constexpr absl::Duration kEndPatience = absl::Seconds(20);
+// Files and folders that a program may have.
+constexpr int64_t kMaxEntries = 4096;
+
+// One of the program's outputs.
+class Output {
+ public:
+  Output(int pipe, int64_t most) : pipe_(pipe), most_(static_cast<size_t>(most)) {}
+
+  // Reads what there is, up to the limit.
+  void Read() {
+    char part[65536];
+    while (text_.size() <= most_) {
+      const ssize_t got = ::read(pipe_, part, std::min(sizeof(part), most_ + 1 - text_.size()));
+      if (got == 0) open_ = false;
+      if (got <= 0) return;
+      text_.append(part, static_cast<size_t>(got));
+    }
+  }
+  bool open() const { return open_; }
+  bool TooLong() const { return text_.size() > most_; }
+  int pipe() const { return pipe_; }
+  std::string Take() {
+    if (TooLong()) text_.resize(most_);
+    return std::move(text_);
+  }
+
+ private:
+  const int pipe_;
+  const size_t most_;
+  std::string text_;
+  bool open_ = true;
+};
+
+double Seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+}
+
+// How the process, which has ended, did so. `python`: whose child it is; null: this process's.
+absl::StatusOr<ProcessEnd> TakeEnd(pid_t process, const PythonProcess* python) {
+  if (python != nullptr) return python->AwaitEnd(kEndPatience);
+  int status = 0;
+  rusage used{};
+  if (::wait4(process, &status, WNOHANG, &used) != process) {
+    return Internal("process ", process, " of a program cannot be waited for");
+  }
+  return ProcessEnd{ExitCode(status), Seconds(used.ru_utime) + Seconds(used.ru_stime)};
+}
+
+CommandResult::End ExceededLimit(const CommandLimits& limits, const ProgramFolder& folder,
+                                 const ProcessTree& tree) {
+  const std::vector<pid_t> members = Members(tree);
+  if (ResidentBytes(members) > limits.memory_bytes) return CommandResult::END_MEMORY_LIMIT;
+  const FolderUse use = folder.Use(kMaxEntries);
+  if (use.entries >= kMaxEntries || use.bytes + NamelessBytes(members) > limits.folder_bytes) {
+    return CommandResult::END_FOLDER_LIMIT;
+  }
+  return CommandResult::END_UNSPECIFIED;
+}
+
+// Waits until the program's first process ends or a limit is exceeded; then returns which one.
+CommandResult::End Watch(const ConfinedProcess& process, Supervision& supervision, Output& output,
+                         Output& error, const CommandLimits& limits, const ProgramFolder& folder,
+                         const ProcessTree& tree, absl::Time deadline) {
+  absl::Time next_look = absl::Now() + kMeasurePeriod;
+  bool listens = true;
+  while (true) {
+    const absl::Time now = absl::Now();
+    if (now >= deadline) return CommandResult::END_TIME_LIMIT;
+    if (now >= next_look) {
+      const CommandResult::End exceeded = ExceededLimit(limits, folder, tree);
+      if (exceeded != CommandResult::END_UNSPECIFIED) return exceeded;
+      next_look = absl::Now() + kMeasurePeriod;
+    }
+    pollfd wanted[] = {{process.process.get(), POLLIN, 0},
+                       {listens ? process.listener.get() : -1, POLLIN, 0},
+                       {output.open() ? output.pipe() : -1, POLLIN, 0},
+                       {error.open() ? error.pipe() : -1, POLLIN, 0}};
+    const absl::Duration wait = std::min(deadline, next_look) - now;
+    if (::poll(wanted, std::size(wanted), static_cast<int>(absl::ToInt64Milliseconds(wait)) + 1) <=
+        0) {
+      continue;
+    }
+    if (wanted[2].revents != 0) output.Read();
+    if (wanted[3].revents != 0) error.Read();
+    if (output.TooLong() || error.TooLong()) return CommandResult::END_OUTPUT_LIMIT;
+    if ((wanted[1].revents & POLLIN) != 0) {
+      supervision.Answer();
+    } else if (wanted[1].revents != 0) {
+      listens = false;  // no process has the filter any more
+    }
+    if (wanted[0].revents != 0) return CommandResult::END_EXITED;
+  }
+}
+
+}  // namespace
+
+CommandRunner::CommandRunner(std::string filter, FileRules rules, const PythonProcess* python,
+                             const CommandLimits& limits)
+    : filter_(std::move(filter)), rules_(std::move(rules)), python_(python), limits_(limits) {}
+
+absl::StatusOr<CommandResult> CommandRunner::Run(const Command& command) const {
+  std::vector<PathAccess> access = {{command.folder->descriptor(), /*write=*/true}};
+  if (command.built != nullptr) access.push_back({command.built->descriptor(), /*write=*/false});
+  FRESHET_ASSIGN_OR_RETURN(const UniqueFd rules, rules_.Make(access));
+  FreshetConfinement confinement{};
+  if (command.limit_address_space) {
+    confinement.address_space_bytes = static_cast<uint64_t>(limits_.memory_bytes);
+  }
+  confinement.cpu_seconds = static_cast<uint64_t>(absl::ToInt64Seconds(command.time)) + 2;
+  confinement.file_bytes = static_cast<uint64_t>(limits_.folder_bytes);
+  ProcessTree tree{{::getpid()}, {}};
+  if (python_ != nullptr) {
+    tree.roots.push_back(python_->pid());
+    tree.except.push_back(python_->pid());
+  }
+  const absl::Time begin = absl::Now();
+  FRESHET_ASSIGN_OR_RETURN(
+      const ConfinedProcess process,
+      StartConfined({command.argv, python_, command.input, command.folder->descriptor(),
+                     rules.get(), filter_, confinement}));
+  Supervision supervision(process.listener.get(), limits_.tasks, [&tree] { return Members(tree); });
+  Output output(process.output.get(), limits_.output_bytes);
+  Output error(process.error.get(), limits_.output_bytes);
+  CommandResult result;
+  result.set_end(Watch(process, supervision, output, error, limits_, *command.folder, tree,
+                       begin + command.time));
+  result.set_wall_seconds(absl::ToDoubleSeconds(absl::Now() - begin));
+  // No process can start another one while they are killed, so none escapes.
+  supervision.EndStarts();
+  const bool exited = result.end() == CommandResult::END_EXITED;
+  const PythonProcess* parent = command.argv.empty() ? python_ : nullptr;
+  ProcessEnd end;
+  if (exited) {
+    FRESHET_ASSIGN_OR_RETURN(end, TakeEnd(process.pid, parent));
+    result.set_exit_code(end.exit_code);
+    if (end.exit_code == -SIGXCPU) {
+      result.set_end(CommandResult::END_TIME_LIMIT);
+    } else if (end.exit_code == -SIGXFSZ) {
+      result.set_end(CommandResult::END_FOLDER_LIMIT);
+    }
+  }
+  FRESHET_RETURN_IF_ERROR(KillAll(tree, kEndPatience, end.cpu_seconds));
+  // The Python process reports every end.
+  if (!exited && parent != nullptr) {
+    FRESHET_RETURN_IF_ERROR(parent->AwaitEnd(kEndPatience).status());
+  }
+  output.Read();
+  error.Read();
+  if (result.end() == CommandResult::END_EXITED && (output.TooLong() || error.TooLong())) {
+    result.set_end(CommandResult::END_OUTPUT_LIMIT);
+  }
+  result.set_cpu_seconds(end.cpu_seconds);
+  result.set_standard_output(output.Take());
+  result.set_standard_error(error.Take());
+  return result;
+}
+
+}  // namespace freshet::sandbox

@@ -1,0 +1,39 @@
+#ifndef FRESHET_SERVICES_SANDBOX_WORKER_PROCESS_TREE_H_
+#define FRESHET_SERVICES_SANDBOX_WORKER_PROCESS_TREE_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace freshet::sandbox {
+
+// Whether the kernel lists the children of processes (CONFIG_PROC_CHILDREN).
+bool CanListChildren();
+
+// Which processes are meant: those below `roots`, without `except` and what is below them.
+struct ProcessTree {
+  std::vector<pid_t> roots;
+  std::vector<pid_t> except;
+};
+
+// Parents first.
+std::vector<pid_t> Members(const ProcessTree& tree);
+
+// Resident memory of these processes together; shared pages count for each.
+int64_t ResidentBytes(const std::vector<pid_t>& processes);
+// Disk space of files that these processes have open and that have no name any more; a file counts
+// for each descriptor.
+int64_t NamelessBytes(const std::vector<pid_t>& processes);
+
+// Kills all of them, and waits for this process's children among them, whose processor time is
+// added to `cpu_seconds`. Needs that they start no others meanwhile. INTERNAL: some still exist
+// after `patience`.
+absl::Status KillAll(const ProcessTree& tree, absl::Duration patience, double& cpu_seconds);
+
+}  // namespace freshet::sandbox
+
+#endif  // FRESHET_SERVICES_SANDBOX_WORKER_PROCESS_TREE_H_

@@ -1,0 +1,142 @@
+#include "services/sandbox/worker/worker_process.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/exit_code.h"
+#include "base/message_socket.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "services/sandbox/isolation/file_access.h"
+#include "services/sandbox/isolation/namespaces.h"
+#include "services/sandbox/isolation/syscall_filter.h"
+#include "services/sandbox/worker/process_tree.h"
+#include "services/sandbox/worker/program_runner.h"
+#include "services/sandbox/worker/python_process.h"
+
+namespace freshet::sandbox {
+namespace {
+
+constexpr absl::Duration kAnswerTimeout = absl::Seconds(30);
+
+// What a worker needs to run programs.
+struct Tools {
+  std::unique_ptr<PythonProcess> python;
+  std::unique_ptr<CommandRunner> commands;
+  std::unique_ptr<ProgramRunner> programs;
+};
+
+std::string ConfineLibrary() {
+  std::error_code failed;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", failed);
+  return (program.parent_path() / "libfreshet_confine.so").string();
+}
+
+// Everything that must hold before a program may run; otherwise an error, so that none runs.
+absl::Status Isolate(const v1::WorkerStart& start, std::vector<std::string>& layers) {
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 ||
+      ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) {
+    return Internal("prctl failed");
+  }
+  if (!CanListChildren()) {
+    return absl::UnavailableError("/proc does not list the children of processes");
+  }
+  if (start.user() > 0) {
+    FRESHET_RETURN_IF_ERROR(BecomeUser(static_cast<unsigned>(start.user())));
+    layers.emplace_back("own user");
+  }
+  if (::geteuid() == 0) return FailedPrecondition("programs must not run as root");
+  layers.emplace_back("limits");
+  layers.emplace_back("no new privileges");
+  layers.emplace_back("seccomp");
+  layers.push_back(StrCat("Landlock ", LandlockVersion()));
+  const absl::Status separate = EnterNamespaces();
+  if (separate.ok()) {
+    layers.emplace_back("namespaces");
+  } else if (start.namespaces() || !absl::IsUnavailable(separate)) {
+    return separate;
+  }
+  // After the parent's death signal, which a new user resets.
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) return Internal("PR_SET_PDEATHSIG");
+  return absl::OkStatus();
+}
+
+// Proves that a program runs, and that it is confined.
+absl::Status TryProgram(const Tools& tools) {
+  v1::Program program;
+  program.set_language("bash");
+  program.set_code("echo fine; exec 3</proc/1/environ && echo not confined");
+  program.add_inputs();
+  program.set_run_ms(10'000);
+  const v1::Outcome outcome = tools.programs->Run(program);
+  if (!outcome.error().empty()) return absl::UnavailableError(outcome.error());
+  if (outcome.runs_size() == 1 && outcome.runs(0).standard_output() == "fine\n") {
+    return absl::OkStatus();
+  }
+  return StatusOf(absl::StatusCode::kUnavailable,
+                  "a first program is not confined: ", outcome.ShortDebugString());
+}
+
+absl::StatusOr<Tools> Prepare(const v1::WorkerStart& start, std::vector<std::string>& layers) {
+  FRESHET_RETURN_IF_ERROR(Isolate(start, layers));
+  Tools tools;
+  std::vector<std::string> readable = SystemPaths();
+  readable.insert(readable.end(), start.readable().begin(), start.readable().end());
+  if (!start.python().empty()) {
+    FRESHET_ASSIGN_OR_RETURN(tools.python, PythonProcess::Start(start.python(), ConfineLibrary()));
+    const std::vector<std::string>& paths = tools.python->paths();
+    readable.insert(readable.end(), paths.begin(), paths.end());
+  }
+  FRESHET_ASSIGN_OR_RETURN(std::string filter, MakeSyscallFilter());
+  const CommandLimits limits{start.max_tasks(), start.max_memory_bytes(), start.max_folder_bytes(),
+                             start.max_output_bytes()};
+  FRESHET_ASSIGN_OR_RETURN(FileRules rules, FileRules::Create(readable));
+  tools.commands = std::make_unique<CommandRunner>(std::move(filter), std::move(rules),
+                                                   tools.python.get(), limits);
+  tools.programs = std::make_unique<ProgramRunner>(start.folder(), start.python(), *tools.commands);
+  FRESHET_RETURN_IF_ERROR(TryProgram(tools));
+  return tools;
+}
+
+absl::Status Work(MessageSocket& socket) {
+  v1::WorkerStart start;
+  FRESHET_RETURN_IF_ERROR(socket.Receive(start, kAnswerTimeout));
+  v1::WorkerReady ready;
+  std::vector<std::string> layers;
+  const absl::StatusOr<Tools> tools = Prepare(start, layers);
+  ready.mutable_layers()->Add(layers.begin(), layers.end());
+  if (!tools.ok()) ready.set_error(Message(tools.status()));
+  FRESHET_RETURN_IF_ERROR(socket.Send(ready, kAnswerTimeout));
+  if (!tools.ok()) return tools.status();
+  while (true) {
+    v1::Program program;
+    // The wait ends at the latest with the service.
+    const absl::Status received = socket.Receive(program, absl::InfiniteDuration());
+    if (absl::IsUnavailable(received)) return absl::OkStatus();
+    FRESHET_RETURN_IF_ERROR(received);
+    const v1::Outcome outcome = tools->programs->Run(program);
+    FRESHET_RETURN_IF_ERROR(socket.Send(outcome, kAnswerTimeout));
+    if (!outcome.error().empty()) return Internal(outcome.error());
+  }
+}
+
+}  // namespace
+
+int RunWorkerProcess() {
+  MessageSocket socket{UniqueFd(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3))};
+  // No other process inherits the socket.
+  const UniqueFd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (null.get() < 0 || ::dup2(null.get(), STDIN_FILENO) < 0) return kExitInternal;
+  return Work(socket).ok() ? kExitDone : kExitInternal;
+}
+
+}  // namespace freshet::sandbox
