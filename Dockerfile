@@ -1,10 +1,12 @@
 # Freshet's images. One stage compiles everything. The images contain only the programs and their
-# libraries: no shell, no package manager, no compiler. reward-python is a Debian with Python.
+# libraries: no shell, no package manager, no compiler. reward-python and sandbox are
+# Debians.
 #
 #   control       freshet-controller, -reward, -env, the freshet command, redis-server
 #   compute       freshet-rollout, -trainer, freshet local, LibTorch for CPUs
 #   compute-cuda  compute with LibTorch's CUDA libraries; the node provides the driver
 #   reward-python Python with freshet.reward_server and Math-Verify
+#   sandbox       freshet-sandbox with Python, g++, Node.js and bash
 #
 # ./dev image builds them and prints their sizes. To build one by hand:
 #   docker build --target control -t freshet-control .
@@ -32,6 +34,7 @@ RUN --mount=type=cache,target=/cache --mount=type=secret,id=ca,target=/run/secre
     ./dev build && \
     python3 images/assemble_root.py control /out/control --version "${VERSION}" && \
     python3 images/assemble_root.py compute /out/compute --version "${VERSION}" && \
+    python3 images/assemble_root.py sandbox /out/sandbox --version "${VERSION}" && \
     rm -rf build
 
 FROM scratch AS control
@@ -116,4 +119,26 @@ ENV PATH=/opt/freshet/bin:/usr/bin:/bin HOME=/tmp PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 WORKDIR /tmp
 ENTRYPOINT ["python3", "-m", "freshet.reward_server"]
+CMD ["--help"]
+
+FROM ${BASE} AS sandbox
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="freshet-sandbox" \
+      org.opencontainers.image.description="Freshet: runs model-written programs in isolation" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+RUN apt-get update -qq && \
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends bash g++ nodejs python3 >/dev/null && \
+    rm -rf /var/lib/apt/lists/* /var/cache/apt/archives/*.deb
+COPY --from=build /out/sandbox/usr/bin/ /usr/bin/
+COPY --from=build /out/sandbox/usr/lib/x86_64-linux-gnu/ /opt/freshet/lib/
+COPY --from=build /out/sandbox/usr/share/freshet/ /usr/share/freshet/
+# Libraries that this Debian does not have.
+RUN cp -n /opt/freshet/lib/* /usr/lib/x86_64-linux-gnu/ && rm -rf /opt/freshet && ldconfig && \
+    freshet-sandbox --version
+ENV PATH=/usr/bin:/bin HOME=/tmp
+USER 10001:10001
+WORKDIR /tmp
+ENTRYPOINT ["/usr/bin/freshet-sandbox"]
 CMD ["--help"]

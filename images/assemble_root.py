@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Assembles the root file system of an image: programs, their shared libraries, and a bill of materials (SBOM).
 
-    assemble_root.py control|compute DIR --version V [--bin build/bin] [--torch DIR]
+    assemble_root.py control|compute|sandbox DIR --version V [--bin build/bin] [--torch DIR]
     assemble_root.py compute-cuda DIR --version V --from-root DIR
 
 Runs in the build stage of the Dockerfile and copies libraries from its Debian. Only libraries that ldd reports for a
@@ -30,9 +30,12 @@ USER_ID = 10001  # as in the Dockerfile
 PROGRAMS = {
     "control": ["freshet", "freshet-controller", "freshet-reward", "freshet-env"],
     "compute": ["freshet", "freshet-local", "freshet-rollout", "freshet-trainer"],
+    "sandbox": ["freshet-sandbox"],
 }
+# Beside the programs.
+PROGRAM_LIBRARIES = {"sandbox": ["libfreshet_confine.so"]}
 # Debian programs, for the chart's built-in Redis.
-SYSTEM_PROGRAMS = {"control": ["redis-server", "redis-cli"], "compute": []}
+SYSTEM_PROGRAMS = {"control": ["redis-server", "redis-cli"], "compute": [], "sandbox": []}
 # The part of the wheels that a CPU needs: 364 MB of 1.2 GB. The rest is CUDA kernels, Python bindings and profilers.
 TORCH_CPU = ["torch/lib/libtorch_cpu.so", "torch/lib/libc10.so", "torch/lib/libgomp.so.1",
              "nvidia/cu13/lib/libcudart.so.13", "nvidia/cu13/lib/libcupti.so.13"]
@@ -247,6 +250,8 @@ def assemble(image, root, options):
         sys.exit(f"assemble_root: not in {options.bin}: {', '.join(missing)}")
     for program in programs:
         strip(install(root, os.path.join(options.bin, program), f"usr/bin/{program}"))
+    for library in PROGRAM_LIBRARIES.get(image, []):
+        install(root, os.path.join(options.bin, library), f"usr/bin/{library}")
     system = []
     for program in SYSTEM_PROGRAMS[image]:
         source = shutil.which(program)
@@ -339,7 +344,7 @@ def strip_into(root, path):
 
 def main():
     parser = argparse.ArgumentParser(description="Assembles the root file system of an image.")
-    parser.add_argument("image", choices=["control", "compute", "compute-cuda"])
+    parser.add_argument("image", choices=["control", "compute", "compute-cuda", "sandbox"])
     parser.add_argument("root", help="folder to create; must not exist")
     parser.add_argument("--version", required=True, help="version that the programs must report")
     parser.add_argument("--bin", default="build/bin", help="folder with the compiled programs")

@@ -267,6 +267,7 @@ void FillDerived(JobSpec& spec) {
         !component.has_text()) {
       component.set_text("{answer}");
     }
+    if (component.type() == "code" && !component.has_text()) component.set_text("{tests}");
     if (IsRewardService(component.type()) && !component.has_timeout_ms() &&
         IsWithin(spec.reward().timeout_ms(), 1, 600000)) {
       component.set_timeout_ms(spec.reward().timeout_ms());

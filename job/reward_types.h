@@ -10,7 +10,7 @@ inline bool IsPythonReward(std::string_view type) { return type == "math" || typ
 
 // Whether components of this type are scored by another process, which a call asks.
 inline bool IsRewardService(std::string_view type) {
-  return type == "grpc" || IsPythonReward(type);
+  return type == "grpc" || type == "code" || IsPythonReward(type);
 }
 
 }  // namespace freshet

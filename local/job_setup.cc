@@ -15,7 +15,7 @@
 namespace freshet {
 
 absl::StatusOr<std::unique_ptr<JobSetup>> PrepareJob(const JobSpec& spec, const KeyPlaces& places,
-                                                     const RemoteScorerFactory& remote) {
+                                                     const ServiceScorers& services) {
   auto setup = std::make_unique<JobSetup>();
   setup->spec = spec;
   std::vector<ConfigError> errors = CheckLoss(spec, places, setup->loss);
@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<JobSetup>> PrepareJob(const JobSpec& spec, const 
   FRESHET_ASSIGN_OR_RETURN(setup->model, OpenModel(spec, DataRoots::Unlimited()));
   const ModelSetup& model = setup->model;
   FRESHET_ASSIGN_OR_RETURN(setup->data, OpenDatasets(spec, DataRoots::Unlimited()));
-  FRESHET_ASSIGN_OR_RETURN(setup->scorer, MakeCompositeScorer(spec.reward(), remote));
+  FRESHET_ASSIGN_OR_RETURN(setup->scorer, MakeCompositeScorer(spec.reward(), services));
   setup->sampling = MakeSampling(spec, model.config, *model.tokenizer);
   for (const job::v1::EvalSet& set : EvalSets(spec)) {
     setup->eval_sampling.push_back(MakeEvalSampling(spec, set, model.config, *model.tokenizer));

@@ -32,11 +32,11 @@ struct JobSetup {
 };
 
 // Opens model, tokenizer and datasets, and checks every prompt. Writes nothing and opens no
-// connection. `remote` creates the scorers of type grpc. Errors have one line per error, each
-// naming the file or field and the fix.
+// connection. `services` creates the scorers that ask services. Errors have one line per error,
+// each naming the file or field and the fix.
 absl::StatusOr<std::unique_ptr<JobSetup>> PrepareJob(
     const JobSpec& spec, const KeyPlaces& places,
-    const RemoteScorerFactory& remote = UnconnectedScorers());
+    const ServiceScorers& services = UnconnectedScorers());
 
 }  // namespace freshet
 

@@ -174,9 +174,9 @@ absl::Status CheckMemoryOfJob(const JobSetup& setup, const ContainerLimits& limi
 absl::StatusOr<int> RunJob(const LocalCommand& command, SignalTarget& signals,
                            FaultPoints& faults) {
   FRESHET_ASSIGN_OR_RETURN(const JobResult job, ReadLocalJob(command));
-  FRESHET_ASSIGN_OR_RETURN(
-      const std::unique_ptr<JobSetup> setup,
-      PrepareJob(job.spec, job.places, ConnectedScorers(command.python_rewards)));
+  FRESHET_ASSIGN_OR_RETURN(const ServiceScorers services, ConnectedScorers(command.rewards));
+  FRESHET_ASSIGN_OR_RETURN(const std::unique_ptr<JobSetup> setup,
+                           PrepareJob(job.spec, job.places, services));
   const ContainerLimits limits = ReadContainerLimits();
   FRESHET_RETURN_IF_ERROR(CheckMemoryOfJob(*setup, limits));
   const bool resume = !command.resume_dir.empty();

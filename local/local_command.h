@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "services/runtime/reward_flags.h"
+
 namespace freshet {
 
 struct LocalCommand {
@@ -14,8 +16,8 @@ struct LocalCommand {
   bool json = false;
   int metrics_port = 0;
   std::string status_listen = "127.0.0.1:0";  // of the status page; "": none
-  std::string python_rewards;                 // loopback address; "": none
-  std::string crash_at;                       // POINT:N, for recovery tests
+  runtime::RewardFlags rewards;
+  std::string crash_at;  // POINT:N, for recovery tests
 };
 
 // Runs the command and returns the exit code. Handles SIGINT and SIGTERM: the first drains and

@@ -2,8 +2,10 @@
 
 #include <string>
 
+#include "base/status_macros.h"
 #include "rollout/environment/grpc/grpc_environment_client.h"
 #include "services/reward/service/grpc_scorer.h"
+#include "services/reward/service/sandbox_scorer.h"
 #include "services/runtime/channel.h"
 
 namespace freshet {
@@ -15,8 +17,11 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& addres
 
 }  // namespace
 
-RemoteScorerFactory ConnectedScorers(const std::string& python_rewards) {
-  return GrpcScorers(Connect, python_rewards, /*cache=*/nullptr);
+absl::StatusOr<ServiceScorers> ConnectedScorers(const runtime::RewardFlags& offered) {
+  ServiceScorers scorers;
+  scorers.remote = GrpcScorers(Connect, offered.python_rewards, /*cache=*/nullptr);
+  FRESHET_ASSIGN_OR_RETURN(scorers.code, SandboxScorers(offered.sandbox, /*cache=*/nullptr));
+  return scorers;
 }
 
 std::unique_ptr<EnvironmentClient> ConnectEnvironment(const job::v1::Environment& environment,

@@ -162,7 +162,7 @@ int main(int argc, char** argv) {
       .Range(1, 65535);
   run.Add("--status-listen", local.status_listen,
           "loopback HOST:PORT of the status page; \"\": none (default: any free port)");
-  freshet::runtime::AddPythonRewardsFlag(run, local.python_rewards);
+  freshet::runtime::AddRewardFlags(run, local.rewards);
   run.Add("--crash-at", local.crash_at, "POINT:N: crash there, to test recovery").Hidden();
   job.Excludes(resume);
   run.AfterParsing([&local] {

@@ -151,7 +151,7 @@ void AddUpFlags(const Command& command, ClusterUpFlags& flags) {
            "how new weights get into running servers: folder, or nccl (vLLM)")
       .OneOf({"folder", "nccl"})
       .ShowDefault();
-  runtime::AddPythonRewardsFlag(command, flags.python_rewards);
+  runtime::AddRewardFlags(command, flags.rewards);
   command.AfterParsing([&flags] { return CheckEngine(flags); });
   command.Add("--bin-dir", flags.binary_folder, "folder of the roles' programs").Hidden();
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/cluster/cluster_plan.h"
+#include "services/runtime/reward_flags.h"
 
 namespace freshet {
 
@@ -32,7 +33,7 @@ struct ClusterLayout {
   std::string engine;
   std::vector<EngineServer> engine_servers;
   std::string engine_weights = "folder";  // how they get into a running server
-  std::string python_rewards;             // --python-rewards of the reward workers
+  runtime::RewardFlags rewards;           // of the reward workers
 
   std::string LogFile(const std::string& process) const {
     return folder + "/logs/" + process + ".log";

@@ -38,7 +38,10 @@ absl::StatusOr<ClusterLayout> LayoutOf(const ClusterUpFlags& flags) {
   }
   if (flags.rollout_engine != "native") layout.engine = flags.rollout_engine;
   layout.engine_weights = flags.engine_weights;
-  layout.python_rewards = flags.python_rewards;
+  layout.rewards = flags.rewards;
+  for (std::string* file : {&layout.rewards.sandbox.ca_file, &layout.rewards.sandbox.token_file}) {
+    if (!file->empty()) *file = std::filesystem::absolute(*file);
+  }
   for (size_t i = 0; i < flags.engine_addresses.size(); ++i) {
     layout.engine_servers.push_back(
         {flags.engine_addresses[i], std::filesystem::absolute(flags.engine_folders[i])});

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "services/runtime/reward_flags.h"
+
 namespace freshet {
 
 struct ClusterUpFlags {
@@ -24,7 +26,7 @@ struct ClusterUpFlags {
   std::vector<std::string> engine_addresses;
   std::vector<std::string> engine_folders;
   std::string engine_weights = "folder";  // --engine-weights of the rollouts
-  std::string python_rewards;             // --python-rewards of the reward workers
+  runtime::RewardFlags rewards;           // of the reward workers
 };
 
 // Starts a cluster's supervisor in the background and waits until everything is ready, or reports

@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "controller/kubernetes/http_client.h"
 #include "controller/kubernetes/scale_target.h"
+#include "services/http/http_client.h"
 
 namespace freshet {
 

@@ -8,7 +8,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/transient.h"
-#include "controller/kubernetes/curl_http_client.h"
+#include "services/http/curl_http_client.h"
 
 namespace freshet {
 namespace {

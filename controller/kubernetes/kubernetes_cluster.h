@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "controller/kubernetes/deletion_costs.h"
-#include "controller/kubernetes/http_client.h"
 #include "controller/kubernetes/kubernetes_scaler.h"
+#include "services/http/http_client.h"
 
 namespace freshet {
 

@@ -7,8 +7,22 @@
 
 namespace freshet::runtime {
 
-// Adds --python-rewards: a loopback address, or "" for none.
-void AddPythonRewardsFlag(const Command& app, std::string& address);
+// Where model-written programs run.
+struct SandboxFlags {
+  std::string address;     // http:// or https://HOST:PORT; "": none
+  std::string ca_file;     // for https
+  std::string token_file;  // "": none
+};
+
+// What the operator of reward workers offers to jobs.
+struct RewardFlags {
+  std::string python_rewards;  // a loopback HOST:PORT; "": none
+  SandboxFlags sandbox;
+};
+
+// Adds --python-rewards, --sandbox, --sandbox-ca and --sandbox-token-file. Plaintext is only
+// allowed to loopback addresses.
+void AddRewardFlags(const Command& app, RewardFlags& flags);
 
 }  // namespace freshet::runtime
 

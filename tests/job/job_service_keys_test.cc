@@ -112,7 +112,7 @@ TEST(RewardServices, AreNamedByAddress) {
                           "\"localhost:7100\", got 'nowhere'"));
   EXPECT_THAT(WithReward("{components: {mine: {type: length, max_tokens: 3, timeout_ms: 5}}}"),
               ElementsAre("job.yaml:6: reward.components.mine.timeout_ms: applies only with type "
-                          "grpc or math or python, not with length; remove it"));
+                          "grpc or math or python or code, not with length; remove it"));
 }
 
 TEST(PythonRewards, AreNamedByTheirFunction) {
@@ -123,6 +123,20 @@ TEST(PythonRewards, AreNamedByTheirFunction) {
   EXPECT_THAT(WithReward("{components: {a: {type: python, function: ../x}}}"),
               ElementsAre("job.yaml:6: reward.components.a.function: must be letters, digits, '_', "
                           "'-' and '.', starting with a letter or a digit; got '../x'"));
+}
+
+TEST(CodeReward, HasItsDefaults) {
+  const JobResult job = ParseJob(
+      MinimalJobWith(6, "reward: {components: {a: {type: code, text: \"{answer}\"}}}"), "job.yaml");
+  EXPECT_THAT(job.errors, IsEmpty());
+  const job::v1::RewardComponent& code = job.spec.reward().components().at("a");
+  EXPECT_EQ(code.language(), "python");
+  EXPECT_EQ(code.grading(), "all");
+  EXPECT_EQ(code.test_timeout_ms(), 5000);
+  EXPECT_EQ(code.timeout_ms(), 1000);
+  EXPECT_THAT(WithReward("{components: {a: {type: code, text: x, language: rust}}}"),
+              ElementsAre("job.yaml:6: reward.components.a.language: must be one of python, cpp, "
+                          "javascript, bash, got 'rust'"));
 }
 
 TEST(RewardServices, ACallFitsIntoTheTimeOfASample) {

@@ -37,8 +37,7 @@ class LocalServicesTest : public testing::Test {
 };
 
 TEST_F(LocalServicesTest, AsksTheUsersReward) {
-  const auto scorer =
-      ConnectedScorers(/*python_rewards=*/"")({Serve(reward_), "", absl::Seconds(10)});
+  const auto scorer = ConnectedScorers({})->remote({Serve(reward_), "", absl::Seconds(10)});
   ASSERT_TRUE(scorer.ok()) << scorer.status();
   const std::map<std::string, std::string> row;
   const auto score = (*scorer)->Score({"four", 4, true, row, absl::Seconds(10)});
@@ -47,8 +46,7 @@ TEST_F(LocalServicesTest, AsksTheUsersReward) {
 }
 
 TEST_F(LocalServicesTest, ARewardThatNobodyServesIsNoReward) {
-  const auto scorer =
-      ConnectedScorers(/*python_rewards=*/"")({"127.0.0.1:1", "", absl::Milliseconds(200)});
+  const auto scorer = ConnectedScorers({})->remote({"127.0.0.1:1", "", absl::Milliseconds(200)});
   ASSERT_TRUE(scorer.ok()) << scorer.status();
   const std::map<std::string, std::string> row;
   const auto score = (*scorer)->Score({"four", 4, true, row, absl::Seconds(10)});

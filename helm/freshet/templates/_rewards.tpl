@@ -1,20 +1,77 @@
-{{/* Python reward functions beside reward workers (`reward.python`). */}}
+{{/* Python reward functions (`reward.python`) and the sandbox (`reward.sandbox`) beside reward workers. */}}
 
 {{/* Parts of a reward worker's pod that depend on them, for freshet.podTemplate: list ROOT CFG. */}}
 {{- define "freshet.rewardParts" -}}
 {{- $root := index . 0 -}}
-{{- $python := (index . 1).python -}}
-{{- if $python.enabled -}}
+{{- $cfg := index . 1 -}}
+{{- $python := $cfg.python -}}
+{{- $sandbox := $cfg.sandbox -}}
+{{- if or $python.enabled $sandbox.enabled -}}
 args:
+  {{- if $python.enabled }}
   - --python-rewards=127.0.0.1:{{ int $python.port }}
+  {{- end }}
+  {{- if $sandbox.enabled }}
+  - --sandbox=http://127.0.0.1:{{ int $sandbox.port }}
+  {{- end }}
 initContainers:
+  {{- if $python.enabled }}
   {{- include "freshet.pythonContainer" (list $root $python) | nindent 2 }}
+  {{- end }}
+  {{- if $sandbox.enabled }}
+  {{- include "freshet.sandboxContainer" (list $root $sandbox) | nindent 2 }}
+  {{- end }}
 volumes:
+  {{- if $python.enabled }}
   - {name: python-tmp, emptyDir: {}}
   {{- with $python.filesConfigMap }}
   - {name: python-rewards, configMap: {name: {{ . }}}}
   {{- end }}
+  {{- end }}
+  {{- if $sandbox.enabled }}
+  - {name: sandbox, emptyDir: {medium: Memory, sizeLimit: {{ $sandbox.volumeSize | quote }}}}
+  {{- end }}
 {{- end -}}
+{{- end -}}
+
+{{/*
+The sandbox, a sidecar that starts before the worker and ends after it: list ROOT SANDBOX. It listens on loopback, which only
+an exec probe can reach.
+*/}}
+{{- define "freshet.sandboxContainer" -}}
+{{- $root := index . 0 -}}
+{{- $sandbox := index . 1 -}}
+{{- $probe := printf "import urllib.request; urllib.request.urlopen('http://127.0.0.1:%d/healthz', timeout=5)" (int $sandbox.port) -}}
+- name: sandbox
+  image: {{ include "freshet.image" (list $root $sandbox.image $root.Values.image.sandbox) | quote }}
+  imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+  restartPolicy: Always
+  command: [freshet-sandbox]
+  args:
+    - --listen=127.0.0.1:{{ int $sandbox.port }}
+    - --folder=/sandbox/programs
+    - --isolation={{ $sandbox.isolation }}
+    - --workers={{ int $sandbox.workers }}
+    - --memory-mb={{ int $sandbox.memoryMb }}
+    - --folder-mb={{ int $sandbox.folderMb }}
+    - --max-tasks={{ int $sandbox.maxTasks }}
+  env:
+    - {name: HOME, value: /sandbox}
+  startupProbe:
+    exec: {command: [python3, -c, {{ $probe | quote }}]}
+    periodSeconds: 2
+    timeoutSeconds: 10
+    failureThreshold: 60
+  livenessProbe:
+    exec: {command: [python3, -c, {{ $probe | quote }}]}
+    periodSeconds: 30
+    timeoutSeconds: 10
+  resources:
+    {{- toYaml $sandbox.resources | nindent 4 }}
+  securityContext:
+    {{- toYaml $root.Values.containerSecurityContext | nindent 4 }}
+  volumeMounts:
+    - {name: sandbox, mountPath: /sandbox}
 {{- end -}}
 
 {{/* The reward server, a sidecar that starts before the worker and ends after it: list ROOT PYTHON. It listens on loopback. */}}

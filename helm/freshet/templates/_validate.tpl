@@ -161,8 +161,15 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- if and .Values.reward.python.enabled (has (int .Values.reward.python.port) (list 7072 8081)) -}}
-{{- fail (printf "reward.python.port is %d, which the reward worker itself listens on: set another one" (int .Values.reward.python.port)) -}}
+{{- $taken := dict "7072" "the reward worker's gRPC port" "8081" "its metrics port" -}}
+{{- range $name := list "python" "sandbox" -}}
+{{- $part := get $.Values.reward $name -}}
+{{- if $part.enabled -}}
+{{- with get $taken (toString (int $part.port)) -}}
+{{- fail (printf "reward.%s.port is %d, which is %s: set another one" $name (int $part.port) .) -}}
+{{- end -}}
+{{- $_ := set $taken (toString (int $part.port)) (printf "reward.%s.port, too" $name) -}}
+{{- end -}}
 {{- end -}}
 {{- if lt (int .Values.controller.replicas) 1 -}}
 {{- fail "controller.replicas is 0: the cluster would have no controller; set it to 1, or 2 for a standby" -}}

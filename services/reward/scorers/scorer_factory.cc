@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "job/reward_types.h"
 #include "services/reward/scorers/basic_scorers.h"
@@ -17,7 +18,7 @@ namespace {
 using job::v1::RewardComponent;
 
 constexpr char kTypes[] =
-    "exact_match, numeric, contains, regex, length, math, python, grpc or environment";
+    "exact_match, numeric, contains, regex, length, math, code, python, grpc or environment";
 // The name of Math-Verify among the operator's Python rewards.
 constexpr char kMathFunction[] = "math";
 
@@ -35,6 +36,13 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeRegex(const RewardComponent& options
       options.ignore_case());
 }
 
+// The time of a call to a service.
+absl::StatusOr<absl::Duration> CallTime(const RewardComponent& options) {
+  const int64_t timeout_ms = options.has_timeout_ms() ? options.timeout_ms() : 1000;
+  if (timeout_ms < 1) return InvalidArgument("timeout_ms is ", timeout_ms, "; it must be >= 1");
+  return absl::Milliseconds(timeout_ms);
+}
+
 absl::StatusOr<std::unique_ptr<Scorer>> MakeRemote(const RewardComponent& options,
                                                    const RemoteScorerFactory& remote) {
   if (options.type() == "grpc" && !options.has_address()) {
@@ -43,13 +51,25 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeRemote(const RewardComponent& option
   if (options.type() == "python" && !options.has_function()) {
     return InvalidArgument("function is missing; name one that the operator offers");
   }
-  const int64_t timeout_ms = options.has_timeout_ms() ? options.timeout_ms() : 1000;
-  if (timeout_ms < 1) return InvalidArgument("timeout_ms is ", timeout_ms, "; it must be >= 1");
+  FRESHET_ASSIGN_OR_RETURN(const absl::Duration timeout, CallTime(options));
   if (!remote) {
     return InvalidArgument("type ", options.type(), ": this process cannot ask reward services");
   }
-  return remote({options.address(), options.type() == "math" ? kMathFunction : options.function(),
-                 absl::Milliseconds(timeout_ms)});
+  return remote(
+      {options.address(), options.type() == "math" ? kMathFunction : options.function(), timeout});
+}
+
+absl::StatusOr<std::unique_ptr<Scorer>> MakeCode(const RewardComponent& options,
+                                                 const CodeScorerFactory& make) {
+  CodeReward reward;
+  reward.language = options.has_language() ? options.language() : "python";
+  reward.tests = options.has_text() ? options.text() : "{tests}";
+  reward.fraction = options.grading() == "fraction";
+  reward.test_time =
+      absl::Milliseconds(options.has_test_timeout_ms() ? options.test_timeout_ms() : 5000);
+  FRESHET_ASSIGN_OR_RETURN(reward.timeout, CallTime(options));
+  if (!make) return InvalidArgument("type code: this process cannot ask a sandbox");
+  return make(reward);
 }
 
 struct ScorerType {
@@ -72,14 +92,19 @@ const std::map<std::string, ScorerType>& LocalTypes() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const RewardComponent& options,
-                                                   const RemoteScorerFactory& remote) {
+                                                   const ServiceScorers& services) {
   ScorerType type;
-  if (IsRewardService(options.type())) {
+  if (options.type() == "code") {
+    type.used = {"timeout_ms", "text", "language", "grading", "test_timeout_ms"};
+    type.make = [&services](const RewardComponent& component) {
+      return MakeCode(component, services.code);
+    };
+  } else if (IsRewardService(options.type())) {
     type.used = {"timeout_ms"};
     if (options.type() == "grpc") type.used.insert("address");
     if (options.type() == "python") type.used.insert("function");
-    type.make = [&remote](const RewardComponent& component) {
-      return MakeRemote(component, remote);
+    type.make = [&services](const RewardComponent& component) {
+      return MakeRemote(component, services.remote);
     };
   } else {
     const auto found = LocalTypes().find(options.type());
@@ -102,7 +127,7 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const RewardComponent& option
 }
 
 absl::StatusOr<std::unique_ptr<CompositeScorer>> MakeCompositeScorer(
-    const job::v1::Reward& reward, const RemoteScorerFactory& remote) {
+    const job::v1::Reward& reward, const ServiceScorers& services) {
   if (reward.components().empty()) {
     return InvalidArgument("reward.components is empty; name at least one scorer");
   }
@@ -118,7 +143,7 @@ absl::StatusOr<std::unique_ptr<CompositeScorer>> MakeCompositeScorer(
       return InvalidArgument("reward.components.", name, ".weight is ", weight,
                              "; it must be a finite number");
     }
-    absl::StatusOr<std::unique_ptr<Scorer>> scorer = MakeScorer(options, remote);
+    absl::StatusOr<std::unique_ptr<Scorer>> scorer = MakeScorer(options, services);
     if (!scorer.ok()) {
       return InvalidArgument("reward.components.", name, ".", Message(scorer.status()));
     }

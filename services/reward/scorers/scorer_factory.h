@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "freshet/job/v1/job_spec.pb.h"
+#include "services/reward/scorers/code_tests.h"
 #include "services/reward/scorers/composite_scorer.h"
 #include "services/reward/scorers/scorer.h"
 
@@ -20,22 +21,32 @@ struct RemoteReward {
   absl::Duration timeout;  // of a call
 };
 
-// Creates the scorer of types grpc, math and python. Provided by processes that can connect; opens
-// no connection itself. INVALID_ARGUMENT: the process has no Python rewards.
+// Creates the scorer of types grpc, math and python. INVALID_ARGUMENT: the process has no Python
+// rewards.
 using RemoteScorerFactory =
     std::function<absl::StatusOr<std::unique_ptr<Scorer>>(const RemoteReward& reward)>;
+// Creates the scorer of type code. INVALID_ARGUMENT: the process has no sandbox.
+using CodeScorerFactory =
+    std::function<absl::StatusOr<std::unique_ptr<Scorer>>(const CodeReward& reward)>;
+
+// Scorers that ask services, provided by processes that can connect. They open no connection
+// themselves. Null: the types that need it are refused.
+struct ServiceScorers {
+  RemoteScorerFactory remote;
+  CodeScorerFactory code;
+};
 
 // The scorer of one component; absent options have their defaults. INVALID_ARGUMENT that starts
 // with the bad option's name and gives its value and bound; an option that the type does not use is
-// bad. Ignores `weight`. Without `remote`, the types that need it are refused.
+// bad. Ignores `weight`.
 absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const job::v1::RewardComponent& options,
-                                                   const RemoteScorerFactory& remote = nullptr);
+                                                   const ServiceScorers& services = {});
 
 // The components of a reward; the default weight is 1. INVALID_ARGUMENT
 // "reward.components.NAME.OPTION ..." for the first bad option by name, or if there is no
 // component.
 absl::StatusOr<std::unique_ptr<CompositeScorer>> MakeCompositeScorer(
-    const job::v1::Reward& reward, const RemoteScorerFactory& remote = nullptr);
+    const job::v1::Reward& reward, const ServiceScorers& services = {});
 
 }  // namespace freshet
 

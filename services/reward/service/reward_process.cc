@@ -1,16 +1,20 @@
 #include "services/reward/service/reward_process.h"
 
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "base/command_line.h"
+#include "base/exit_code.h"
+#include "base/str_cat.h"
 #include "services/reward/scorers/score_cache.h"
 #include "services/reward/service/grpc_scorer.h"
 #include "services/reward/service/reward_metrics.h"
 #include "services/reward/service/reward_service.h"
 #include "services/reward/service/reward_work.h"
+#include "services/reward/service/sandbox_scorer.h"
 #include "services/runtime/reward_flags.h"
 
 namespace freshet {
@@ -24,8 +28,8 @@ int RunRewardProcess(int argc, char** argv, StoreWrapper wrap_store) {
   CommandLine app("scores the samples of a cluster's jobs", "freshet-reward");
   runtime::WorkerFlags flags;
   runtime::AddWorkerFlags(app, flags);
-  std::string python_rewards;
-  runtime::AddPythonRewardsFlag(app, python_rewards);
+  runtime::RewardFlags offered;
+  runtime::AddRewardFlags(app, offered);
   if (const std::optional<int> code = app.Parse(argc, argv)) return *code;
   const auto process =
       WorkerProcess::Create(flags, cluster::v1::ROLE_REWARD, std::move(wrap_store));
@@ -37,9 +41,15 @@ int RunRewardProcess(int argc, char** argv, StoreWrapper wrap_store) {
   RewardContext context;
   context.open_store = process->open_store();
   context.time_scale = flags.time_scale;
-  context.remote =
+  context.services.remote =
       GrpcScorers([&](const std::string& address) { return process->channels().Get(address); },
-                  python_rewards, answers);
+                  offered.python_rewards, answers);
+  absl::StatusOr<CodeScorerFactory> code = SandboxScorers(offered.sandbox, answers);
+  if (!code.ok()) {
+    std::fprintf(stderr, "freshet-reward: %s\n", Message(code.status()).c_str());
+    return kExitCommandLine;
+  }
+  context.services.code = *std::move(code);
   context.observers = &shown;
   context.stats_by_job = &stats_by_job;
   const RewardServiceOptions options;

@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RewardWork::Create(
                            OpenModelBundle(assign.spec(), FromProto(assign.model())));
   work->tokenizer_ = std::move(model.tokenizer);
   FRESHET_ASSIGN_OR_RETURN(work->scorer_,
-                           MakeCompositeScorer(assign.spec().reward(), context.remote));
+                           MakeCompositeScorer(assign.spec().reward(), context.services));
   work->scorer_->SetObserver(context.observers->Of(assign.job_id()));
   FRESHET_ASSIGN_OR_RETURN(work->store_, context.open_store(assign.job_id()));
   work->queues_.push_back(work->store_.get());

@@ -42,7 +42,7 @@ using RewardStatsByJob = metrics::StatsByJob<RewardStats>;
 // Dependencies of a reward process's works; all must outlive them.
 struct RewardContext {
   StoreOpener open_store;
-  RemoteScorerFactory remote;  // creates scorers of type grpc
+  ServiceScorers services;
   ScoreObservers* observers = nullptr;
   RewardStatsByJob* stats_by_job = nullptr;
   double time_scale = 1.0;  // of the waits while the datastore is unreachable

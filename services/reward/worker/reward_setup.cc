@@ -22,22 +22,27 @@ bool AsksService(const job::v1::JobSpec& spec) {
 
 class UnconnectedScorer final : public Scorer {
  public:
-  explicit UnconnectedScorer(RemoteReward reward) : reward_(std::move(reward)) {}
+  explicit UnconnectedScorer(std::string service) : service_(std::move(service)) {}
   absl::StatusOr<ComponentScore> Score(const ScoreInput& /*input*/) const override {
-    return StatusOf(absl::StatusCode::kUnavailable, "reward service ", reward_.address,
-                    reward_.function, ": not connected in this process");
+    return StatusOf(absl::StatusCode::kUnavailable, service_, ": not connected in this process");
   }
 
  private:
-  const RemoteReward reward_;
+  const std::string service_;
 };
 
 }  // namespace
 
-RemoteScorerFactory UnconnectedScorers() {
-  return [](const RemoteReward& reward) -> absl::StatusOr<std::unique_ptr<Scorer>> {
-    return std::make_unique<UnconnectedScorer>(reward);
+ServiceScorers UnconnectedScorers() {
+  ServiceScorers scorers;
+  scorers.remote = [](const RemoteReward& reward) -> absl::StatusOr<std::unique_ptr<Scorer>> {
+    return std::make_unique<UnconnectedScorer>(
+        StrCat("reward service ", reward.address, reward.function));
   };
+  scorers.code = [](const CodeReward&) -> absl::StatusOr<std::unique_ptr<Scorer>> {
+    return std::make_unique<UnconnectedScorer>("sandbox");
+  };
+  return scorers;
 }
 
 int64_t RewardParallel(const job::v1::JobSpec& spec, int64_t processors) {

@@ -11,7 +11,7 @@
 namespace freshet {
 
 // For validation only: the scorers that it creates answer UNAVAILABLE.
-RemoteScorerFactory UnconnectedScorers();
+ServiceScorers UnconnectedScorers();
 
 // Samples of a job scored concurrently: reward.parallel if a user's service is called, which leaves
 // this machine idle meanwhile; otherwise at most one per processor.

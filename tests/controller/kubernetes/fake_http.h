@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "controller/kubernetes/http_client.h"
+#include "services/http/http_client.h"
 
 namespace freshet {
 

@@ -68,6 +68,8 @@ TEST(ScorerFactory, NamesTheBadOption) {
       {"math", [](job::v1::RewardComponent& o) { o.set_function("f"); }, "function has no effect"},
       {"math", [](job::v1::RewardComponent&) {}, "type math: this process cannot ask"},
       {"python", [](job::v1::RewardComponent&) {}, "function is missing"},
+      {"code", [](job::v1::RewardComponent&) {}, "type code: this process cannot ask a sandbox"},
+      {"code", [](job::v1::RewardComponent& o) { o.set_function("f"); }, "function has no effect"},
       {"environment", [](job::v1::RewardComponent& o) { o.set_address("a:1"); },
        "address has no effect"},
   };
@@ -94,8 +96,8 @@ TEST(ScorerFactory, NamesTheComponentInACompositeScorer) {
 
 TEST(ScorerFactory, AsksTheGivenFactoryForRemoteScorers) {
   std::string asked;
-  const RemoteScorerFactory remote =
-      [&asked](const RemoteReward& reward) -> absl::StatusOr<std::unique_ptr<Scorer>> {
+  ServiceScorers remote;
+  remote.remote = [&asked](const RemoteReward& reward) -> absl::StatusOr<std::unique_ptr<Scorer>> {
     asked = StrCat("'", reward.address, "' '", reward.function, "' ",
                    absl::FormatDuration(reward.timeout));
     return absl::UnavailableError("no client");
@@ -112,6 +114,15 @@ TEST(ScorerFactory, AsksTheGivenFactoryForRemoteScorers) {
   options.set_function("style");
   EXPECT_EQ(MakeScorer(options, remote).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(asked, "'' 'style' 1s");
+  remote.code = [&asked](const CodeReward& reward) -> absl::StatusOr<std::unique_ptr<Scorer>> {
+    asked = StrCat(reward.language, " ", reward.tests, " ", reward.fraction, " ",
+                   absl::FormatDuration(reward.test_time));
+    return absl::UnavailableError("no client");
+  };
+  options = OptionsOfType("code");
+  options.set_grading("fraction");
+  EXPECT_EQ(MakeScorer(options, remote).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(asked, "python {tests} 1 5s");
 }
 
 TEST(EnvironmentScorer, PassesOnTheRewardOfTheEpisode) {

@@ -1,4 +1,4 @@
-#include "controller/kubernetes/curl_http_client.h"
+#include "services/http/curl_http_client.h"
 
 #include "controller/kubernetes/kubernetes_cluster.h"
 #include "gmock/gmock.h"

@@ -1,5 +1,5 @@
-#ifndef FRESHET_CONTROLLER_KUBERNETES_CURL_HTTP_CLIENT_H_
-#define FRESHET_CONTROLLER_KUBERNETES_CURL_HTTP_CLIENT_H_
+#ifndef FRESHET_SERVICES_HTTP_CURL_HTTP_CLIENT_H_
+#define FRESHET_SERVICES_HTTP_CURL_HTTP_CLIENT_H_
 
 #include <memory>
 #include <string>
@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
-#include "controller/kubernetes/http_client.h"
+#include "services/http/http_client.h"
 
 namespace freshet {
 
@@ -16,6 +16,7 @@ struct CurlHttpOptions {
   std::string ca_file;  // PEM roots that verify the server
   // File with a bearer token, read for every call because it may be rotated. "": none.
   std::string token_file;
+  size_t max_idle = 4;  // connections kept open
 };
 
 // HTTP over TLS using libcurl. Follows no redirects and ignores proxy environment variables, so
@@ -42,4 +43,4 @@ class CurlHttpClient final : public HttpClient {
 
 }  // namespace freshet
 
-#endif  // FRESHET_CONTROLLER_KUBERNETES_CURL_HTTP_CLIENT_H_
+#endif  // FRESHET_SERVICES_HTTP_CURL_HTTP_CLIENT_H_

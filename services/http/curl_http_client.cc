@@ -1,4 +1,4 @@
-#include "controller/kubernetes/curl_http_client.h"
+#include "services/http/curl_http_client.h"
 
 #include <curl/curl.h>
 
@@ -13,7 +13,6 @@ namespace freshet {
 namespace {
 
 constexpr uint64_t kMaxTokenBytes = 64 << 10;
-constexpr size_t kMaxIdle = 4;
 constexpr size_t kMaxHeaderBytes = 64 << 10;
 constexpr absl::Duration kConnectTimeout = absl::Seconds(3);
 
@@ -44,6 +43,10 @@ size_t OnHeader(char*, size_t size, size_t count, void* to) {
     return 0;
   }
   return size * count;
+}
+
+int OnProgress(void* cancel, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return static_cast<const std::stop_token*>(cancel)->stop_requested() ? 1 : 0;
 }
 
 struct HeaderList {
@@ -129,7 +132,7 @@ std::unique_ptr<CurlHttpClient::Handle> CurlHttpClient::Take() {
 
 void CurlHttpClient::GiveBack(std::unique_ptr<Handle> handle) {
   MutexLock lock(mu_);
-  if (idle_.size() < kMaxIdle) idle_.push_back(std::move(handle));
+  if (idle_.size() < options_.max_idle) idle_.push_back(std::move(handle));
 }
 
 absl::StatusOr<HttpReply> CurlHttpClient::Send(const HttpCall& call) {
@@ -164,12 +167,15 @@ absl::StatusOr<HttpReply> CurlHttpClient::Send(const HttpCall& call) {
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, tls ? "https" : "http");
   curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(curl, CURLOPT_USERAGENT, "freshet-controller");
+  curl_easy_setopt(curl, CURLOPT_USERAGENT, "freshet");
   curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, &OnBody);
   curl_easy_setopt(curl, CURLOPT_WRITEDATA, &received);
   curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, &OnHeader);
   curl_easy_setopt(curl, CURLOPT_HEADERDATA, &received);
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, details);
+  curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+  curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, &OnProgress);
+  curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &call.cancel);
   if (tls) {
     curl_easy_setopt(curl, CURLOPT_CAINFO, options_.ca_file.c_str());
     curl_easy_setopt(curl, CURLOPT_CAPATH, nullptr);
@@ -179,6 +185,9 @@ absl::StatusOr<HttpReply> CurlHttpClient::Send(const HttpCall& call) {
   long status = 0;
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, nullptr);
+  if (code == CURLE_ABORTED_BY_CALLBACK && call.cancel.stop_requested()) {
+    return absl::CancelledError("the call was cancelled");
+  }
   if (code != CURLE_OK) return ToStatus(code, received, details);
   GiveBack(std::move(handle));
   return HttpReply{static_cast<int>(status), std::move(received.body)};

@@ -1,7 +1,8 @@
-#ifndef FRESHET_CONTROLLER_KUBERNETES_HTTP_CLIENT_H_
-#define FRESHET_CONTROLLER_KUBERNETES_HTTP_CLIENT_H_
+#ifndef FRESHET_SERVICES_HTTP_HTTP_CLIENT_H_
+#define FRESHET_SERVICES_HTTP_HTTP_CLIENT_H_
 
 #include <cstddef>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -10,12 +11,13 @@
 namespace freshet {
 
 struct HttpCall {
-  std::string method;  // "GET" or "PATCH"
+  std::string method;  // "GET", "PATCH" or "POST"
   std::string path;    // with the leading slash, escaped
   std::string content_type;
   std::string body;
   absl::Duration deadline = absl::Seconds(5);
   size_t max_reply_bytes = size_t{1} << 20;
+  std::stop_token cancel = {};  // ends the call with CANCELLED, within a second
 };
 
 struct HttpReply {
@@ -25,7 +27,7 @@ struct HttpReply {
 
 // Calls to one HTTP server. Thread-safe.
 //
-// Errors: DEADLINE_EXCEEDED; UNAVAILABLE: cannot connect, or the connection broke;
+// Errors: DEADLINE_EXCEEDED; CANCELLED; UNAVAILABLE: cannot connect, or the connection broke;
 // PERMISSION_DENIED: the server's certificate does not match; DATA_LOSS: the reply is too large or
 // not HTTP; FAILED_PRECONDITION: the client's own files are unusable.
 class HttpClient {
@@ -37,4 +39,4 @@ class HttpClient {
 
 }  // namespace freshet
 
-#endif  // FRESHET_CONTROLLER_KUBERNETES_HTTP_CLIENT_H_
+#endif  // FRESHET_SERVICES_HTTP_HTTP_CLIENT_H_
