@@ -1,6 +1,6 @@
 # Freshet's images. One stage compiles everything. The images contain only the programs and their
 # libraries: no shell, no package manager, no compiler. reward-python and sandbox are
-# Debians.
+# based on Debian and contain a shell.
 #
 #   control       freshet-controller, -reward, -env, the freshet command, redis-server
 #   compute       freshet-rollout, -trainer, freshet local, LibTorch for CPUs

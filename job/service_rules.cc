@@ -107,6 +107,13 @@ void CheckRewardServices(RuleContext& context) {
                   spec.reward().timeout_ms(), ", the time for one sample, got ",
                   component.timeout_ms());
     }
+    if (component.type() == "code" && component.has_test_timeout_ms() &&
+        context.Usable({path + ".timeout_ms", path + ".test_timeout_ms"}) &&
+        component.timeout_ms() <= component.test_timeout_ms()) {
+      context.Add(path + ".timeout_ms", "must be above test_timeout_ms ",
+                  component.test_timeout_ms(), ", the time of one test, got ",
+                  component.timeout_ms(), "; raise reward.timeout_ms");
+    }
     if (component.has_function() && context.Usable({path + ".function"}) &&
         !IsName(component.function(), "_-.")) {
       context.Add(path + ".function",

@@ -151,7 +151,7 @@ void AddUpFlags(const Command& command, ClusterUpFlags& flags) {
            "how new weights get into running servers: folder, or nccl (vLLM)")
       .OneOf({"folder", "nccl"})
       .ShowDefault();
-  runtime::AddRewardFlags(command, flags.rewards);
+  runtime::AddRewardFlags(command, flags.offered);
   command.AfterParsing([&flags] { return CheckEngine(flags); });
   command.Add("--bin-dir", flags.binary_folder, "folder of the roles' programs").Hidden();
 }

@@ -59,9 +59,9 @@ std::vector<std::string> CommandOf(const ClusterLayout& layout, const ProcessId&
   if (!id.pool.empty()) add("--pool", id.pool);
   if (id.role == "trainer") add("--state-dir", layout.TrainerFolder());
   if (id.role == "reward") {
-    const runtime::SandboxFlags& sandbox = layout.rewards.sandbox;
+    const runtime::SandboxFlags& sandbox = layout.offered.sandbox;
     const std::pair<const char*, const std::string&> offered[] = {
-        {"--python-rewards", layout.rewards.python_rewards},
+        {"--python-rewards", layout.offered.python_rewards},
         {"--sandbox", sandbox.address},
         {"--sandbox-ca", sandbox.ca_file},
         {"--sandbox-token-file", sandbox.token_file}};

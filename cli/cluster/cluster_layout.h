@@ -33,7 +33,7 @@ struct ClusterLayout {
   std::string engine;
   std::vector<EngineServer> engine_servers;
   std::string engine_weights = "folder";  // how they get into a running server
-  runtime::RewardFlags rewards;           // of the reward workers
+  runtime::RewardFlags offered;           // by the reward workers
 
   std::string LogFile(const std::string& process) const {
     return folder + "/logs/" + process + ".log";

@@ -38,8 +38,8 @@ absl::StatusOr<ClusterLayout> LayoutOf(const ClusterUpFlags& flags) {
   }
   if (flags.rollout_engine != "native") layout.engine = flags.rollout_engine;
   layout.engine_weights = flags.engine_weights;
-  layout.rewards = flags.rewards;
-  for (std::string* file : {&layout.rewards.sandbox.ca_file, &layout.rewards.sandbox.token_file}) {
+  layout.offered = flags.offered;
+  for (std::string* file : {&layout.offered.sandbox.ca_file, &layout.offered.sandbox.token_file}) {
     if (!file->empty()) *file = std::filesystem::absolute(*file);
   }
   for (size_t i = 0; i < flags.engine_addresses.size(); ++i) {

@@ -26,7 +26,7 @@ struct ClusterUpFlags {
   std::vector<std::string> engine_addresses;
   std::vector<std::string> engine_folders;
   std::string engine_weights = "folder";  // --engine-weights of the rollouts
-  runtime::RewardFlags rewards;           // of the reward workers
+  runtime::RewardFlags offered;           // by the reward workers
 };
 
 // Starts a cluster's supervisor in the background and waits until everything is ready, or reports

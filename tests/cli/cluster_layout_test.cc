@@ -63,8 +63,8 @@ TEST(ClusterLayout, RewardsGetWhatIsOffered) {
   ClusterLayout layout = Layout();
   EXPECT_THAT(CommandOf(layout, {"reward", "", 1}),
               AllOf(Not(Contains("--python-rewards")), Not(Contains("--sandbox"))));
-  layout.rewards.python_rewards = "127.0.0.1:7080";
-  layout.rewards.sandbox.address = "http://127.0.0.1:8100";
+  layout.offered.python_rewards = "127.0.0.1:7080";
+  layout.offered.sandbox.address = "http://127.0.0.1:8100";
   EXPECT_THAT(
       CommandOf(layout, {"reward", "", 1}),
       IsSupersetOf({"--python-rewards", "127.0.0.1:7080", "--sandbox", "http://127.0.0.1:8100"}));

@@ -53,8 +53,8 @@ class Sandbox:
 class Host:
     """What the attacks may look for, and what they may leave."""
 
-    def __init__(self, folder, users):
-        self.folder, self.users = folder, users
+    def __init__(self, folder):
+        self.folder, self.service = folder, None
         self.secret = secrets.token_hex(16)
         self.secret_file = folder / "secret"
         self.secret_file.write_text(self.secret)
@@ -65,18 +65,33 @@ class Host:
         return code.replace("SECRET_FILE", str(self.secret_file)).replace("PORT", str(self.server.getsockname()[1]))
 
     def strays(self):
-        """Processes of the programs' users other than the workers."""
-        found = []
-        for path in glob.glob("/proc/[0-9]*"):
+        """Processes below the service other than its workers and their Python processes."""
+        if self.service is None:
+            return []  # it was not started here
+        children = {}
+        for path in glob.glob("/proc/[0-9]*/stat"):
             with contextlib.suppress(OSError):
-                command = pathlib.Path(path, "cmdline").read_bytes()
-                if os.stat(path).st_uid in self.users and b"sandbox-worker" not in command and b"interpreter" not in command \
-                        and b"The warm Python process" not in command:
-                    found.append(command[:100])
-        return found
+                fields = pathlib.Path(path).read_text().rsplit(")", 1)[1].split()
+                children.setdefault(int(fields[1]), []).append((int(path.split("/")[2]), fields[0]))
+        found = []
+        workers = [pid for pid, _ in children.get(self.service, ())]
+        for worker in workers:
+            if b"sandbox-worker" not in self.command(worker):
+                found.append(worker)
+            below = [pid for pid, _ in children.get(worker, ())]
+            python = [pid for pid in below if b"The warm Python process" in self.command(pid)]
+            found += [pid for pid in below if pid not in python] + python[1:]
+            found += [pid for parent in below for pid, _ in children.get(parent, ())]
+        return [(pid, self.command(pid)[:100]) for pid in found]
+
+    @staticmethod
+    def command(pid):
+        with contextlib.suppress(OSError):
+            return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b""
 
     def faults(self):
-        faults = [f"process {command!r} is left" for command in self.strays()]
+        faults = [f"process {pid} {command!r} is left" for pid, command in self.strays()]
         with contextlib.suppress(BlockingIOError):
             self.server.accept()
             faults.append("a connection came out of the sandbox")
@@ -101,7 +116,7 @@ def start(binaries, folder, secret, skip):
             log = (folder / "sandbox.log").read_text()
             print(f"escape: the sandbox does not start:\n{log}")
             sys.exit(SKIPPED if skip and "programs cannot be confined here" in log else 1)
-        yield line.strip().split("=")[1]
+        yield line.strip().split("=")[1], process.pid
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(SECONDS)
@@ -125,8 +140,8 @@ def attack(sandbox, host, case):
     if status != 200:
         return [f"status {status}: {text[:300]}"]
     run = answer["run_result"]
-    if run is None and case.language != "cpp":
-        faults.append("it has not run")
+    if run is None and not case.compiles:
+        faults.append(f"it has not run: {text[:600]}")
     elif not case.contained(run, host):
         faults.append(f"not contained: {text[:600]}")
     if host.secret in text or "root:" in text:
@@ -206,10 +221,10 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         os.chmod(folder, 0o755)
-        host = Host(folder, {61000, 61001})
-        running = contextlib.nullcontext(options.address) if options.address else \
+        host = Host(folder)
+        running = contextlib.nullcontext((options.address, None)) if options.address else \
             start(pathlib.Path(options.bin), folder, host.secret, options.skip)
-        with running as address:
+        with running as (address, host.service):
             sandbox = Sandbox(address)
             for case in [case for case in hostile.ATTACKS if options.only in case.name]:
                 begin = time.monotonic()

@@ -13,6 +13,7 @@ class Attack:
     code: str
     contained: typing.Callable
     timeout: float = 3.0
+    compiles: bool = False  # the attack is on the compiler
 
 
 def prints(text):
@@ -24,7 +25,7 @@ def fails(run, host):
 
 
 def ends(run, host):
-    return True
+    return run["status"] in ("Finished", "TimeLimitExceeded")
 
 
 def late(run, host):
@@ -95,6 +96,13 @@ ATTACKS = [
         "os.rename('main.py', '../main.py')",
         "os.truncate('/usr/bin/python3', 0)",
     ),
+    Attack(
+        "permissions and times of other folders", "python",
+        "import os\nfor path in ('..', '../..', '../../worker-0', '../../worker-1'):\n"
+        "    try: os.chmod(path, 0); os.utime(path, (1, 1))\n    except OSError: pass\n"
+        "print(os.stat('..').st_mode & 0o777 != 0 and os.stat('..').st_mtime > 9)\n",
+        prints("True"),
+    ),
     tries(
         "symbolic links",
         "(os.symlink('/etc/passwd', 'link'), open('link').read())[1]",
@@ -121,6 +129,7 @@ ATTACKS = [
         "os.kill(os.getppid(), signal.SIGKILL)",
         "os.kill(1, signal.SIGKILL)",
         "os.kill(-1, signal.SIGKILL)",
+        "os.kill(-(1 << 31), signal.SIGKILL)",
         "os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)",
         "call(200, os.getppid(), 9)",  # tkill
         "call(234, os.getppid(), os.getppid(), 9)",  # tgkill
@@ -146,6 +155,16 @@ ATTACKS = [
         "call(29, 0, 4096, 0o1600)",  # shmget
         "call(319, b'x', 0)",  # memfd_create
         "call(157, 4, 0, 0, 0, 0)",  # prctl(PR_SET_DUMPABLE)
+        "call(157, 0x100000004, 0, 0, 0, 0)",
+        "call(157, 1, 0, 0, 0, 0)",  # prctl(PR_SET_PDEATHSIG)
+        "call(16, 1, 0x5412, b'x')",  # ioctl(TIOCSTI)
+        "call(16, 1, 0x100005412, b'x')",
+        "call(16, 1, 0x8901, b'0000')",  # ioctl(FIOSETOWN)
+        "call(72, 1, 8, os.getppid())",  # fcntl(F_SETOWN)
+        "call(72, 1, 10, 9)",  # fcntl(F_SETSIG)
+        "call(9, 0, 4096, 3, 0x21, -1, 0)",  # shared memory without a file
+        "call(46, 1, b'0' * 64, 0)",  # sendmsg
+        "call(56, 0x10f00 & ~0x400, 0, 0, 0, 0)",  # a thread with descriptors of its own
     ),
     Attack("system calls of x32", "python", "import ctypes\nctypes.CDLL(None).syscall(1 | 0x40000000, 1, b'ESCAPED', 7)\n",
            lambda run, host: run["return_code"] == -31 and not run["stdout"]),
@@ -185,10 +204,26 @@ ATTACKS = [
     Attack("disk bomb in files without a name", "python",
            "import os\nx = []\nwhile True:\n    f = open('f', 'wb', buffering=0); os.unlink('f'); x.append(f)\n"
            "    for _ in range(32): f.write(bytes(1 << 20))\n", fails),
+    Attack("disk bomb in mapped files without a name", "python",
+           "import mmap, os, time\nx = []\nwhile True:\n    f = open('f', 'wb+'); f.write(bytes(8 << 20)); f.flush()\n"
+           "    x.append(mmap.mmap(f.fileno(), 4096)); f.close(); os.unlink('f'); time.sleep(0.005)\n", fails),
+    Attack("disk bomb of a process that hides its descriptors", "bash",
+           "cp /bin/bash b; exec 9<b; cp /bin/cat c; chmod 111 b c; install -m 111 /bin/dd d\n"
+           "./d if=/dev/urandom of=f bs=1M count=20; rm f; for i in 1 2 3 4 5 6; do sleep 1; done\n"
+           "echo done", ends, timeout=8.0),
+    Attack("disk bomb by allocation", "python",
+           "import os\nx = []\nwhile True:\n    f = open(f'f{len(x)}', 'wb'); x.append(f)\n"
+           "    os.posix_fallocate(f.fileno(), 0, 16 << 20)\n", fails),
+    Attack("memory bomb after the first thread", "python",
+           "import ctypes, threading, time\ndef f():\n    x = []\n    while True: x.append(bytearray(1 << 20))\n"
+           "threading.Thread(target=f).start()\nctypes.CDLL(None).syscall(60, 0)\n",
+           lambda run, host: fails(run, host) or "MemoryError" in run["stderr"]),
     Attack("files without number", "python", "i = 0\nwhile True: open(f'f{i}', 'w'); i += 1\n", fails),
     Attack("folders without end", "python", "import os\nwhile True: os.mkdir('d'); os.chdir('d')\n", fails),
     Attack("a folder that hides its files", "python",
-           "import os\nos.mkdir('d')\nopen('d/f', 'w').write('x')\nos.chmod('d', 0)\nprint('hidden')\n", prints("hidden")),
+           "import os, time\nos.mkdir('d')\nfor i in range(200):\n    with open(f'd/f{i}', 'wb') as f: f.write(bytes(1 << 20))\n"
+           "    d = os.open('d', os.O_RDONLY); os.fchmod(d, 0o300); os.close(d)\n    d = os.open('.', os.O_RDONLY)\n"
+           "    time.sleep(0.01)\n", fails),
     Attack("endless output", "bash", "yes", fails),
     Attack("endless errors", "python", "import sys\nwhile True: sys.stderr.write('x' * 65536)\n", fails),
     Attack("output that is not text", "python", "import sys\nsys.stdout.buffer.write(bytes(range(256)) * 64)\n", ends),
@@ -217,9 +252,9 @@ ATTACKS = [
     Attack("a deep recursion", "python", "def f(): return f()\nimport sys\nsys.setrecursionlimit(1 << 30)\nf()\n", fails),
     Attack("a compiler that does not end", "cpp",
            "template <int N> struct A { static constexpr int x = A<N - 1>::x + A<N - 2>::x; };\n"
-           "#include __FILE__\nint main() { return A<1000000>::x; }\n", lambda run, host: run is None or fails(run, host)),
+           "#include __FILE__\nint main() { return A<1000000>::x; }\n", lambda run, host: run is None or fails(run, host), compiles=True),
     Attack("a compiler that reads secrets", "cpp", '#include "SECRET_FILE"\nint main() {}\n',
-           lambda run, host: run is None),
+           lambda run, host: run is None, compiles=True),
 ]
 
 HONEST = [

@@ -127,14 +127,24 @@ TEST(PythonRewards, AreNamedByTheirFunction) {
 
 TEST(CodeReward, HasItsDefaults) {
   const JobResult job = ParseJob(
-      MinimalJobWith(6, "reward: {components: {a: {type: code, text: \"{answer}\"}}}"), "job.yaml");
+      MinimalJobWith(
+          6, "reward: {timeout_ms: 20000, components: {a: {type: code, text: \"{answer}\"}}}"),
+      "job.yaml");
   EXPECT_THAT(job.errors, IsEmpty());
   const job::v1::RewardComponent& code = job.spec.reward().components().at("a");
   EXPECT_EQ(code.language(), "python");
   EXPECT_EQ(code.grading(), "all");
   EXPECT_EQ(code.test_timeout_ms(), 5000);
-  EXPECT_EQ(code.timeout_ms(), 1000);
-  EXPECT_THAT(WithReward("{components: {a: {type: code, text: x, language: rust}}}"),
+  EXPECT_EQ(code.timeout_ms(), 20000);
+}
+
+TEST(CodeReward, ACallHasTimeForATest) {
+  EXPECT_THAT(WithReward("{components: {a: {type: code, text: x}}}"),
+              ElementsAre("job.yaml:6: reward.components.a.timeout_ms: must be above "
+                          "test_timeout_ms 5000, the time of one test, got 1000; raise "
+                          "reward.timeout_ms"));
+  EXPECT_THAT(WithReward("{timeout_ms: 20000, components: {a: {type: code, text: x, language: "
+                         "rust}}}"),
               ElementsAre("job.yaml:6: reward.components.a.language: must be one of python, cpp, "
                           "javascript, bash, got 'rust'"));
 }

@@ -187,6 +187,9 @@ class RewardProcesses:
         try:
             if process is None:
                 process = self._start()
+            if seconds_left() <= 0:
+                usable = True
+                raise RewardTimeout("no time was left after a process had been started")
             seconds = min(seconds, max(seconds_left(), 0.001))
             answer = process.call(data, seconds)
             usable = not answer.get("ends")

@@ -20,6 +20,8 @@ import sys
 from freshet.reward_processes import RewardProcesses
 from freshet.rewards import serve_reward
 
+# Calls of one function that may wait for its processes.
+_WORKERS = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
@@ -64,6 +66,9 @@ def main() -> None:
         parser.add_argument(f"--{name}", help=f"PEM file: {text}")
     parser.add_argument("--insecure", action="store_true", help="listen without TLS on any address")
     given = parser.parse_args()
+    for name in ("processes", "seconds", "memory_mb"):
+        if not getattr(given, name) > 0:
+            parser.error(f"--{name.replace('_', '-')} must be above 0")
     try:
         with contextlib.ExitStack() as pools:
             functions = {}
@@ -81,7 +86,7 @@ def main() -> None:
             serve_reward(
                 functions,
                 given.listen,
-                workers=2 * given.processes * len(functions),
+                workers=_WORKERS * len(functions),
                 cert=given.cert,
                 key=given.key,
                 ca=given.ca,

@@ -8,6 +8,7 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "base/text_template.h"
 #include "job/reward_types.h"
 #include "services/reward/scorers/basic_scorers.h"
 #include "services/reward/scorers/regex_scorer.h"
@@ -68,6 +69,9 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeCode(const RewardComponent& options,
   reward.test_time =
       absl::Milliseconds(options.has_test_timeout_ms() ? options.test_timeout_ms() : 5000);
   FRESHET_ASSIGN_OR_RETURN(reward.timeout, CallTime(options));
+  if (const auto tests = TextTemplate::Parse(reward.tests); !tests.ok()) {
+    return InvalidArgument("text: ", Message(tests.status()));
+  }
   if (!make) return InvalidArgument("type code: this process cannot ask a sandbox");
   return make(reward);
 }

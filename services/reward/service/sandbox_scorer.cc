@@ -15,19 +15,24 @@
 namespace freshet {
 namespace {
 
-constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
-constexpr absl::Duration kLongestPause = absl::Seconds(1);
+constexpr absl::Duration kFirstWait = absl::Milliseconds(50);
+constexpr absl::Duration kLongestWait = absl::Seconds(1);
 constexpr size_t kMaxReplyBytes = size_t{64} << 20;
 constexpr size_t kMaxIdle = 16;  // connections
 
-// The body of a verdict; UNAVAILABLE if the call may be repeated.
-absl::StatusOr<std::string> BodyOf(absl::StatusOr<HttpReply> reply) {
-  if (!reply.ok()) return reply.status();
-  if (reply->status == 200) return std::move(reply->body);
-  const std::string text =
-      StrCat("the sandbox answers ", reply->status, ": ", reply->body.substr(0, 200));
-  const bool later = reply->status == 429 || (reply->status >= 502 && reply->status <= 504);
-  return later ? StatusOf(absl::StatusCode::kUnavailable, text) : Internal(text);
+// A sample whose program is lost this often may be what kills the sandbox.
+constexpr int kMaxLosses = 2;
+
+// What an answer means: OK, a verdict; UNAVAILABLE, the sandbox is away or busy; ABORTED, it lost
+// the program.
+absl::Status Meaning(const HttpReply& reply) {
+  if (reply.status == 200) return absl::OkStatus();
+  absl::StatusCode code = absl::StatusCode::kInternal;
+  if (reply.status == 504) code = absl::StatusCode::kAborted;
+  if (reply.status == 429 || reply.status == 502 || reply.status == 503) {
+    code = absl::StatusCode::kUnavailable;
+  }
+  return StatusOf(code, "the sandbox answers ", reply.status, ": ", reply.body.substr(0, 200));
 }
 
 }  // namespace
@@ -53,13 +58,18 @@ absl::StatusOr<ComponentScore> SandboxScorer::Score(const ScoreInput& input) con
   call.max_reply_bytes = kMaxReplyBytes;
   call.cancel = input.cancel;
   FRESHET_ASSIGN_OR_RETURN(call.body, SubmissionBody(reward_, *tests, input.completion));
+  int losses = 0;
   for (int64_t tries = 1;; ++tries) {
     call.deadline = deadline - absl::Now();
-    const absl::StatusOr<std::string> answer = BodyOf(sandbox_->Send(call));
-    if (answer.ok()) return VerdictOf(reward_, *answer);
-    const absl::Duration pause = BackoffDelay(tries, kFirstPause, kLongestPause);
-    if (!absl::IsUnavailable(answer.status()) || absl::Now() + pause >= deadline) {
-      return StatusOf(answer.status().code(), "sandbox: ", Message(answer.status()));
+    const absl::StatusOr<HttpReply> reply = sandbox_->Send(call);
+    const absl::Status status = reply.ok() ? Meaning(*reply) : reply.status();
+    if (status.ok()) return VerdictOf(reward_, reply->body);
+    if (absl::IsAborted(status)) ++losses;
+    const bool again =
+        absl::IsUnavailable(status) || (absl::IsAborted(status) && losses < kMaxLosses);
+    const absl::Duration pause = BackoffDelay(tries, kFirstWait, kLongestWait);
+    if (!again || absl::Now() + pause >= deadline) {
+      return StatusOf(status.code(), "sandbox: ", Message(status));
     }
     if (cancelled.WaitFor(pause)) return absl::CancelledError("sandbox: the call was cancelled");
   }

@@ -19,11 +19,12 @@ namespace freshet {
 // Has a sandbox run the completion's code against the row's tests. Waits for a sandbox that is away
 // or busy, as long as a call may take.
 //
-// Errors besides those of Scorer: FAILED_PRECONDITION: the row's tests are not ones; UNAVAILABLE:
-// the sandbox is away, or answers 429, 502, 503 or 504; INTERNAL: it gives no verdict. Thread-safe.
+// Errors besides those of Scorer: FAILED_PRECONDITION: the row's tests are malformed; UNAVAILABLE:
+// the sandbox is away, or answers 429, 502 or 503; ABORTED: it lost the program twice (504);
+// INTERNAL: it gives no verdict. Thread-safe.
 class SandboxScorer final : public Scorer {
  public:
-  // INVALID_ARGUMENT: the template of the tests is none.
+  // INVALID_ARGUMENT: the template of the tests cannot be parsed.
   static absl::StatusOr<std::unique_ptr<SandboxScorer>> Create(std::shared_ptr<HttpClient> sandbox,
                                                                CodeReward reward);
   absl::StatusOr<ComponentScore> Score(const ScoreInput& input) const override;

@@ -13,8 +13,8 @@ namespace freshet {
 // For validation only: the scorers that it creates answer UNAVAILABLE.
 ServiceScorers UnconnectedScorers();
 
-// Samples of a job scored concurrently: reward.parallel if a user's service is called, which leaves
-// this machine idle meanwhile; otherwise at most one per processor.
+// Samples of a job scored concurrently: reward.parallel if another process is asked, which a
+// scoring thread waits for; otherwise at most one per processor.
 int64_t RewardParallel(const job::v1::JobSpec& spec,
                        int64_t processors = std::thread::hardware_concurrency());
 

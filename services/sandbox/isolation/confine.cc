@@ -4,6 +4,7 @@
 #include <linux/filter.h>
 #include <linux/landlock.h>
 #include <linux/seccomp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,23 +50,6 @@ void Limit(int control, __rlimit_resource resource, uint64_t value) {
   if (setrlimit(resource, &limit) != 0) Fail(control, "setrlimit");
 }
 
-void SendListener(int control, int listener) {
-  char byte = 0;
-  iovec part{&byte, 1};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof(space);
-  cmsghdr* carried = CMSG_FIRSTHDR(&message);
-  carried->cmsg_level = SOL_SOCKET;
-  carried->cmsg_type = SCM_RIGHTS;
-  carried->cmsg_len = CMSG_LEN(sizeof(int));
-  memcpy(CMSG_DATA(carried), &listener, sizeof(int));
-  if (sendmsg(control, &message, MSG_NOSIGNAL) != 1) _exit(127);
-}
-
 }  // namespace
 
 void FreshetConfine(int control) {
@@ -74,6 +58,8 @@ void FreshetConfine(int control) {
   int fds[kFreshetConfinementFds];
   Receive(control, &confinement, filter, fds);
 
+  // Ends with the worker, or its Python process.
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) Fail(control, "PR_SET_PDEATHSIG");
   if (setsid() < 0) Fail(control, "setsid");
   for (int standard = 0; standard < 3; ++standard) {
     if (dup2(fds[standard], standard) < 0) Fail(control, "dup2");
@@ -97,7 +83,8 @@ void FreshetConfine(int control) {
   const long listener =
       syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
   if (listener < 0) Fail(control, "seccomp");
-  SendListener(control, static_cast<int>(listener));
+  const int number = static_cast<int>(listener);
+  if (send(control, &number, sizeof(number), MSG_NOSIGNAL) != sizeof(number)) _exit(127);
   char go = 0;
   if (recv(control, &go, 1, 0) != 1) _exit(127);
   // The program must not answer its own notifications.

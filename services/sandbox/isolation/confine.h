@@ -21,9 +21,10 @@ enum { kFreshetConfinementFds = 5 };
 enum { kFreshetMaxFilterBytes = 65536 };
 
 // Confines this process for good, as the message on `control` says, and closes all descriptors but
-// 0, 1 and 2. Answers with the descriptor of the filter's notifications, and returns after the next
-// message of one byte. If anything fails, answers with a text that says what, and ends the process.
-// Only for a process with one thread.
+// 0, 1 and 2. Answers with the number, an int, of the descriptor of the filter's notifications,
+// which the worker then takes by pidfd_getfd, and returns after the next message of one byte. If
+// anything fails, answers with a longer text that says what, and ends the process. Only for a
+// process with one thread.
 void FreshetConfine(int control);
 }
 

@@ -43,7 +43,6 @@ constexpr const char* kSystemPaths[] = {"/usr",
                                         "/etc/alternatives",
                                         "/etc/localtime",
                                         "/etc/ssl/openssl.cnf",
-                                        "/dev/zero",
                                         "/dev/full",
                                         "/dev/random",
                                         "/dev/urandom"};

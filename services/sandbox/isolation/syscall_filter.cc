@@ -1,14 +1,19 @@
 #include "services/sandbox/isolation/syscall_filter.h"
 
+#include <fcntl.h>
 #include <linux/sched.h>
 #include <seccomp.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
@@ -19,26 +24,24 @@ namespace {
 
 constexpr const char* kAllowed[] = {
     // Memory.
-    "brk", "madvise", "membarrier", "mincore", "mlock", "mmap", "mprotect", "mremap", "msync",
-    "munlock", "munmap", "pkey_alloc", "pkey_free", "pkey_mprotect",
+    "brk", "madvise", "membarrier", "mincore", "mlock", "mprotect", "mremap", "msync", "munlock",
+    "munmap", "pkey_alloc", "pkey_free", "pkey_mprotect",
     // Descriptors and files.
-    "access", "chdir", "chmod", "close", "close_range", "copy_file_range", "creat", "dup", "dup2",
-    "dup3", "faccessat", "faccessat2", "fadvise64", "fallocate", "fchdir", "fchmod", "fchmodat",
-    "fcntl", "fdatasync", "fgetxattr", "flistxattr", "flock", "fstat", "fstatfs", "fsync",
-    "ftruncate", "futimesat", "getcwd", "getdents", "getdents64", "getxattr", "lgetxattr", "link",
-    "linkat", "listxattr", "llistxattr", "lseek", "lstat", "mkdir", "mkdirat", "newfstatat", "open",
-    "openat", "openat2", "pipe", "pipe2", "pread64", "preadv", "preadv2", "pwrite64", "pwritev",
-    "pwritev2", "read", "readahead", "readlink", "readlinkat", "readv", "rename", "renameat",
-    "renameat2", "rmdir", "sendfile", "splice", "stat", "statfs", "statx", "symlink", "symlinkat",
-    "sync_file_range", "tee", "umask", "unlink", "unlinkat", "utime", "utimensat", "utimes",
-    "vmsplice", "write", "writev",
+    "access", "chdir", "close", "close_range", "copy_file_range", "creat", "dup", "dup2", "dup3",
+    "faccessat", "faccessat2", "fadvise64", "fchdir", "fchmod", "fdatasync", "fgetxattr",
+    "flistxattr", "flock", "fstat", "fstatfs", "fsync", "ftruncate", "getcwd", "getdents",
+    "getdents64", "getxattr", "lgetxattr", "link", "linkat", "listxattr", "llistxattr", "lseek",
+    "lstat", "mkdir", "mkdirat", "newfstatat", "open", "openat", "openat2", "pipe", "pipe2",
+    "pread64", "preadv", "preadv2", "pwrite64", "pwritev", "pwritev2", "read", "readahead",
+    "readlink", "readlinkat", "readv", "rename", "renameat", "renameat2", "rmdir", "sendfile",
+    "splice", "stat", "statfs", "statx", "symlink", "symlinkat", "sync_file_range", "tee", "umask",
+    "unlink", "unlinkat", "vmsplice", "write", "writev",
     // Waiting.
     "epoll_create", "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_pwait2", "epoll_wait",
-    "eventfd", "eventfd2", "inotify_add_watch", "inotify_init", "inotify_init1", "inotify_rm_watch",
-    "pause", "poll", "ppoll", "pselect6", "select", "signalfd", "signalfd4",
+    "eventfd", "eventfd2", "pause", "poll", "ppoll", "pselect6", "select", "signalfd", "signalfd4",
     // Pairs of sockets, for event loops.
-    "getpeername", "getsockname", "getsockopt", "recvfrom", "recvmmsg", "recvmsg", "sendmmsg",
-    "sendmsg", "sendto", "setsockopt", "shutdown",
+    "getpeername", "getsockname", "getsockopt", "recvfrom", "recvmmsg", "recvmsg", "sendto",
+    "setsockopt", "shutdown",
     // Time.
     "alarm", "clock_getres", "clock_gettime", "clock_nanosleep", "getitimer", "gettimeofday",
     "nanosleep", "setitimer", "time", "timer_create", "timer_delete", "timer_getoverrun",
@@ -57,10 +60,28 @@ constexpr const char* kAllowed[] = {
 
 constexpr uint64_t kNamespaces = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC |
                                  CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWTIME;
-// A sibling would belong to the worker, and the worker must see the descriptors of its programs.
+// Neither another namespace, nor a sibling, which would belong to the worker.
 constexpr uint64_t kForbiddenClone = kNamespaces | CLONE_PARENT;
-constexpr uint64_t kSetDumpable = 4;           // PR_SET_DUMPABLE
-constexpr uint64_t kPutIntoTerminal = 0x5412;  // TIOCSTI
+// A thread must share its descriptors with the others, so that the worker sees them.
+constexpr uint64_t kThread = CLONE_THREAD | CLONE_FILES;
+
+// The kernel ignores the upper half of these arguments.
+constexpr uint64_t kLowHalf = 0xFFFFFFFF;
+// Without PR_SET_DUMPABLE and PR_SET_PDEATHSIG: the worker must see the descriptors of its
+// programs, and they must end with it.
+constexpr uint64_t kProcessOptions[] = {
+    PR_GET_DUMPABLE,    PR_SET_NAME,        PR_GET_NAME,         PR_CAPBSET_READ,
+    PR_SET_TIMERSLACK,  PR_GET_TIMERSLACK,  PR_SET_NO_NEW_PRIVS, PR_GET_NO_NEW_PRIVS,
+    PR_GET_TID_ADDRESS, PR_SET_THP_DISABLE, PR_GET_THP_DISABLE,  PR_SET_VMA};
+// Without those that let a descriptor send signals.
+constexpr uint64_t kFileCommands[] = {
+    F_DUPFD,  F_GETFD,     F_SETFD,     F_GETFL,      F_SETFL,         F_GETLK,     F_SETLK,
+    F_SETLKW, F_OFD_GETLK, F_OFD_SETLK, F_OFD_SETLKW, F_DUPFD_CLOEXEC, F_GETPIPE_SZ};
+constexpr uint64_t kDeviceRequests[] = {TCGETS,  TIOCGWINSZ, TIOCGPGRP, FIONREAD,
+                                        FIONBIO, FIOCLEX,    FIONCLEX};
+// Not both: shared memory without a file is not measured once it is unmapped.
+constexpr uint64_t kSharedMemory = MAP_SHARED | MAP_ANONYMOUS;
+constexpr uint64_t kSocketType = 0xF;
 
 struct ReleaseFilter {
   void operator()(void* filter) const { seccomp_release(filter); }
@@ -71,25 +92,21 @@ class Rules {
  public:
   explicit Rules(scmp_filter_ctx filter) : filter_(filter) {}
 
-  void Add(uint32_t action, const char* name) { Add(action, name, nullptr); }
-  // If argument `comparison` holds.
-  void Add(uint32_t action, const char* name, scmp_arg_cmp comparison) {
-    Add(action, name, &comparison);
-  }
-  const absl::Status& status() const { return status_; }
-
- private:
-  void Add(uint32_t action, const char* name, const scmp_arg_cmp* comparison) {
+  // If all of `comparisons` hold.
+  void Add(uint32_t action, const char* name, std::vector<scmp_arg_cmp> comparisons = {}) {
     const int number = seccomp_syscall_resolve_name(name);
-    const int failed = number == __NR_SCMP_ERROR
-                           ? -EINVAL
-                           : seccomp_rule_add_array(filter_, action, number,
-                                                    comparison == nullptr ? 0 : 1, comparison);
+    const int failed =
+        number == __NR_SCMP_ERROR
+            ? -EINVAL
+            : seccomp_rule_add_array(filter_, action, number,
+                                     static_cast<unsigned>(comparisons.size()), comparisons.data());
     if (failed != 0 && status_.ok()) {
       status_ = Internal("seccomp rule for ", name, ": ", std::strerror(-failed));
     }
   }
+  const absl::Status& status() const { return status_; }
 
+ private:
   scmp_filter_ctx filter_;
   absl::Status status_;
 };
@@ -118,16 +135,41 @@ absl::StatusOr<std::string> MakeSyscallFilter() {
   }
   Rules rules(filter.get());
   for (const char* name : kAllowed) rules.Add(SCMP_ACT_ALLOW, name);
-  rules.Add(SCMP_ACT_ALLOW, "socketpair", SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
-  rules.Add(SCMP_ACT_ALLOW, "ioctl", SCMP_A1(SCMP_CMP_NE, kPutIntoTerminal));
-  rules.Add(SCMP_ACT_ALLOW, "prctl", SCMP_A0(SCMP_CMP_NE, kSetDumpable));
+  // Datagrams could be sent to other sockets.
+  for (const uint64_t type : {SOCK_STREAM, SOCK_SEQPACKET}) {
+    rules.Add(SCMP_ACT_ALLOW, "socketpair",
+              {SCMP_A0(SCMP_CMP_EQ, AF_UNIX), SCMP_A1(SCMP_CMP_MASKED_EQ, kSocketType, type)});
+  }
+  for (const uint64_t option : kProcessOptions) {
+    rules.Add(SCMP_ACT_ALLOW, "prctl", {SCMP_A0(SCMP_CMP_MASKED_EQ, kLowHalf, option)});
+  }
+  for (const uint64_t command : kFileCommands) {
+    rules.Add(SCMP_ACT_ALLOW, "fcntl", {SCMP_A1(SCMP_CMP_MASKED_EQ, kLowHalf, command)});
+  }
+  for (const uint64_t request : kDeviceRequests) {
+    rules.Add(SCMP_ACT_ALLOW, "ioctl", {SCMP_A1(SCMP_CMP_MASKED_EQ, kLowHalf, request)});
+  }
+  for (const uint64_t kind : {uint64_t{0}, uint64_t{MAP_SHARED}, uint64_t{MAP_ANONYMOUS}}) {
+    rules.Add(SCMP_ACT_ALLOW, "mmap", {SCMP_A3(SCMP_CMP_MASKED_EQ, kSharedMemory, kind)});
+  }
+  // Landlock does not cover these: by path they have no effect, and by descriptor they are allowed.
+  for (const char* name : {"chmod", "fchmodat", "utime", "utimes", "futimesat"}) {
+    rules.Add(SCMP_ACT_ERRNO(0), name);
+  }
+  rules.Add(SCMP_ACT_ALLOW, "utimensat", {SCMP_A1(SCMP_CMP_EQ, 0)});
+  rules.Add(SCMP_ACT_ERRNO(0), "utimensat", {SCMP_A1(SCMP_CMP_NE, 0)});
+  // Fills the folder faster than it is measured; the C library then writes zeros.
+  rules.Add(SCMP_ACT_ERRNO(EOPNOTSUPP), "fallocate");
   // Limits and processors of the process itself.
-  rules.Add(SCMP_ACT_ALLOW, "prlimit64", SCMP_A0(SCMP_CMP_EQ, 0));
-  rules.Add(SCMP_ACT_ALLOW, "sched_setaffinity", SCMP_A0(SCMP_CMP_EQ, 0));
+  rules.Add(SCMP_ACT_ALLOW, "prlimit64", {SCMP_A0(SCMP_CMP_EQ, 0)});
+  rules.Add(SCMP_ACT_ALLOW, "sched_setaffinity", {SCMP_A0(SCMP_CMP_EQ, 0)});
   // PER_LINUX, and the question which one is in force.
-  rules.Add(SCMP_ACT_ALLOW, "personality", SCMP_A0(SCMP_CMP_EQ, 0));
-  rules.Add(SCMP_ACT_ALLOW, "personality", SCMP_A0(SCMP_CMP_EQ, 0xFFFFFFFF));
-  rules.Add(SCMP_ACT_NOTIFY, "clone", SCMP_A0(SCMP_CMP_MASKED_EQ, kForbiddenClone, 0));
+  rules.Add(SCMP_ACT_ALLOW, "personality", {SCMP_A0(SCMP_CMP_EQ, 0)});
+  rules.Add(SCMP_ACT_ALLOW, "personality", {SCMP_A0(SCMP_CMP_EQ, 0xFFFFFFFF)});
+  rules.Add(SCMP_ACT_NOTIFY, "clone",
+            {SCMP_A0(SCMP_CMP_MASKED_EQ, kForbiddenClone | CLONE_THREAD, 0)});
+  rules.Add(SCMP_ACT_NOTIFY, "clone",
+            {SCMP_A0(SCMP_CMP_MASKED_EQ, kForbiddenClone | kThread, kThread)});
   for (const char* name : {"fork", "vfork", "kill", "tkill", "tgkill"}) {
     rules.Add(SCMP_ACT_NOTIFY, name);
   }

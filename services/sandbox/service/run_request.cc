@@ -95,6 +95,11 @@ absl::Status SetTimeouts(const json& object, v1::Program& program) {
   FRESHET_ASSIGN_OR_RETURN(const int64_t run_ms, Milliseconds(object, "run_timeout"));
   program.set_compile_ms(compile_ms);
   program.set_run_ms(run_ms);
+  const double total = 1e-3 * static_cast<double>(compile_ms + program.inputs_size() * run_ms);
+  if (total > kMaxTotalSeconds) {
+    return InvalidArgument("compile_timeout and the run_timeout of all tests are ", total,
+                           " s together; at most ", kMaxTotalSeconds);
+  }
   return absl::OkStatus();
 }
 

@@ -12,8 +12,9 @@
 
 namespace freshet::sandbox {
 
-// Largest time limit of a request, in seconds.
+// Largest time limit of a command, and of a request's commands together, in seconds.
 constexpr double kMaxSeconds = 600;
+constexpr double kMaxTotalSeconds = 1200;
 
 // The names that SandboxFusion and others use for a language; others are returned as they are.
 std::string LanguageName(std::string_view name);
@@ -30,7 +31,8 @@ nlohmann::json RunJson(const v1::Outcome& outcome, int run);
 // Of a program that could not be run; clients repeat the call.
 nlohmann::json SandboxErrorJson(const std::string& message);
 
-// Reads compile_timeout and run_timeout of `object` into the program. INVALID_ARGUMENT.
+// Reads compile_timeout and run_timeout of `object` into the program, which has its inputs.
+// INVALID_ARGUMENT.
 absl::Status SetTimeouts(const nlohmann::json& object, v1::Program& program);
 
 }  // namespace freshet::sandbox

@@ -1,5 +1,6 @@
 #include "services/sandbox/service/sandbox_api.h"
 
+#include <stop_token>
 #include <utility>
 
 #include "base/str_cat.h"
@@ -27,9 +28,17 @@ HttpResponse Refuse(int status, const std::string& message) {
   return Answer(status, {{"detail", ValidUtf8(message)}});
 }
 
-// 429: try again later; 504 is what verl's client repeats.
+// 429 and 503: try again later; 504, a program that lost its worker, is what verl's client repeats.
 int StatusOfFault(const absl::Status& fault) {
-  return absl::IsResourceExhausted(fault) ? 429 : 504;
+  if (absl::IsResourceExhausted(fault)) return 429;
+  return absl::IsUnavailable(fault) ? 504 : 503;
+}
+
+// Requested when the client goes away.
+std::stop_token Abandoned(HttpReply& reply) {
+  std::stop_source source;
+  reply.OnClosed([source]() mutable { source.request_stop(); });
+  return source.get_token();
 }
 
 }  // namespace
@@ -41,7 +50,7 @@ std::optional<HttpResponse> SandboxApi::CheckHead(const HttpRequest& head) const
       runtime::SameSecret(given->second, StrCat("Bearer ", token_))) {
     return std::nullopt;
   }
-  return Refuse(401, "the request has not the token of this sandbox");
+  return Refuse(401, "the header Authorization does not have this sandbox's token");
 }
 
 bool SandboxApi::Handle(const HttpRequest& request, const std::shared_ptr<HttpReply>& reply) const {
@@ -62,27 +71,35 @@ bool SandboxApi::Handle(const HttpRequest& request, const std::shared_ptr<HttpRe
 void SandboxApi::RunCode(const std::string& body, const std::shared_ptr<HttpReply>& reply) const {
   absl::StatusOr<v1::Program> program = ParseRunRequest(body);
   if (!program.ok()) return reply->Send(Refuse(422, Message(program.status())));
-  pool_.Run(*std::move(program), [reply](absl::StatusOr<v1::Outcome> outcome) {
-    if (!outcome.ok()) {
-      return reply->Send(
-          Answer(StatusOfFault(outcome.status()), SandboxErrorJson(Message(outcome.status()))));
-    }
-    if (!outcome->bad_request().empty()) return reply->Send(Refuse(422, outcome->bad_request()));
-    reply->Send(Answer(200, RunJson(*outcome, 0)));
-  });
+  pool_.Run(
+      *std::move(program),
+      [reply](absl::StatusOr<v1::Outcome> outcome) {
+        if (!outcome.ok()) {
+          return reply->Send(
+              Answer(StatusOfFault(outcome.status()), SandboxErrorJson(Message(outcome.status()))));
+        }
+        if (!outcome->bad_request().empty())
+          return reply->Send(Refuse(422, outcome->bad_request()));
+        reply->Send(Answer(200, RunJson(*outcome, 0)));
+      },
+      Abandoned(*reply));
 }
 
 void SandboxApi::Submit(const std::string& body, const std::shared_ptr<HttpReply>& reply) const {
   absl::StatusOr<Submission> parsed = ParseSubmission(body, RandomNonce());
   if (!parsed.ok()) return reply->Send(Refuse(422, Message(parsed.status())));
   const auto submission = std::make_shared<const Submission>(*std::move(parsed));
-  pool_.Run(submission->program, [reply, submission](absl::StatusOr<v1::Outcome> outcome) {
-    if (!outcome.ok()) {
-      return reply->Send(Refuse(StatusOfFault(outcome.status()), Message(outcome.status())));
-    }
-    if (!outcome->bad_request().empty()) return reply->Send(Refuse(422, outcome->bad_request()));
-    reply->Send(Answer(200, SubmissionJson(*submission, *outcome)));
-  });
+  pool_.Run(
+      submission->program,
+      [reply, submission](absl::StatusOr<v1::Outcome> outcome) {
+        if (!outcome.ok()) {
+          return reply->Send(Refuse(StatusOfFault(outcome.status()), Message(outcome.status())));
+        }
+        if (!outcome->bad_request().empty())
+          return reply->Send(Refuse(422, outcome->bad_request()));
+        reply->Send(Answer(200, SubmissionJson(*submission, *outcome)));
+      },
+      Abandoned(*reply));
 }
 
 }  // namespace freshet::sandbox

@@ -46,6 +46,7 @@ constexpr absl::Duration kIdleTimeout = absl::Minutes(2);
 constexpr absl::Duration kAnswerTimeout = absl::Minutes(30);
 constexpr absl::Duration kDrainTimeout = absl::Seconds(30);
 constexpr int kFirstUser = 61'000;
+constexpr char kPython[] = "/usr/bin/python3";
 
 struct Flags {
   std::string listen = "127.0.0.1:8100";
@@ -54,7 +55,7 @@ struct Flags {
   bool insecure = false;
   int64_t workers = 0;
   int64_t max_queued = 256;
-  std::string python = "/usr/bin/python3";
+  std::string python = kPython;
   std::string isolation = "process";
   std::string folder;
   std::vector<std::string> readable;
@@ -89,15 +90,24 @@ void AddFlags(const Command& app, Flags& flags) {
   app.Add("--max-tasks", flags.max_tasks, "processes and threads that a program may start")
       .Range(0, 1 << 20)
       .ShowDefault();
-  app.Add("--memory-mb", flags.memory_mb, "of a program").Range(16, 1 << 20).ShowDefault();
-  app.Add("--folder-mb", flags.folder_mb, "of a program's files").Range(1, 1 << 20).ShowDefault();
-  app.Add("--output-kb", flags.output_kb, "of standard output, and of standard error")
+  app.Add("--memory-mb", flags.memory_mb, "memory of a program in MiB")
+      .Range(16, 1 << 20)
+      .ShowDefault();
+  app.Add("--folder-mb", flags.folder_mb, "files of a program in MiB")
+      .Range(1, 1 << 20)
+      .ShowDefault();
+  app.Add("--output-kb", flags.output_kb,
+          "standard output of a program in KiB, and as much standard error")
       .Range(1, 1 << 20)
       .ShowDefault();
   runtime::AddLogFlag(app);
 }
 
 absl::Status CheckFlags(const Flags& flags) {
+  if (flags.python != kPython && !flags.python.empty() &&
+      ::access(flags.python.c_str(), X_OK) != 0) {
+    return InvalidArgument("--python ", flags.python, " is not a program");
+  }
   FRESHET_RETURN_IF_ERROR(runtime::HttpServer::CheckListen(flags.listen, "--listen"));
   if (flags.tls.cert.empty() != flags.tls.key.empty()) {
     return InvalidArgument("--tls-cert and --tls-key need each other");
@@ -220,6 +230,10 @@ absl::Status Serve(const Flags& flags) {
   FRESHET_LOG(Info) << "event=sandbox_isolation layers="
                     << LogQuoted(absl::StrJoin(pool->layers(), ", "))
                     << " languages=" << InstalledLanguages(options.start.python());
+  if (flags.insecure && !runtime::IsLoopback(flags.listen)) {
+    FRESHET_LOG(Warning) << "event=insecure listen=" << flags.listen
+                         << " reason=\"anyone who reaches it can run programs\"";
+  }
   prometheus::Registry registry;
   Metrics shown(registry, *pool, options.max_queued, options.workers);
   runtime::Readiness readiness;

@@ -87,7 +87,11 @@ absl::Status AddTests(const json& tests, const std::string& nonce, Submission& s
   if (tests.is_object() && tests.contains("code") && tests["code"].is_string()) {
     submission.assertions = tests["code"].get<std::string>();
     const std::string print = PrintLast(submission.program.language(), nonce);
-    if (!print.empty()) submission.last_line = nonce;
+    if (print.empty()) {
+      return InvalidArgument("config.provided_data.test: code cannot follow a program in ",
+                             submission.program.language(), "; give inputs and outputs");
+    }
+    submission.last_line = nonce;
     submission.program.set_code(
         StrCat(submission.code.text, "\n\n", submission.assertions, "\n", print));
     submission.program.add_inputs();
@@ -146,8 +150,8 @@ absl::StatusOr<Submission> ParseSubmission(std::string_view body, const std::str
       LanguageName(language.is_string() ? language.get<std::string>() : "python"));
   submission.code =
       ExtractCode(object["completion"].get<std::string>(), submission.program.language());
-  FRESHET_RETURN_IF_ERROR(SetTimeouts(config, submission.program));
   FRESHET_RETURN_IF_ERROR(AddTests(data["test"], nonce, submission));
+  FRESHET_RETURN_IF_ERROR(SetTimeouts(config, submission.program));
   return submission;
 }
 
@@ -171,9 +175,10 @@ json SubmissionJson(const Submission& submission, const v1::Outcome& outcome) {
     const bool passed = Passed(submission, outcome, number);
     accepted = accepted && passed;
     json test = {{"passed", passed}, {"exec_info", RunJson(outcome, number)}};
-    for (const char* stream : {"stdout", "stderr"}) {
-      json& result = test["exec_info"]["run_result"];
-      if (result.is_object()) {
+    for (const char* command : {"compile_result", "run_result"}) {
+      json& result = test["exec_info"][command];
+      if (!result.is_object()) continue;
+      for (const char* stream : {"stdout", "stderr"}) {
         result[stream] = ValidUtf8(result[stream].get<std::string>(), kMaxShownBytes);
       }
     }

@@ -32,9 +32,8 @@ struct Submission {
   // output.
   std::vector<std::string> outputs;
   std::string assertions;
-  // What a program with assertions prints last, so that one that ends before them does not pass; ""
-  // in languages where nothing can follow them. A program that looks for it in its own text finds
-  // it.
+  // What a program with assertions prints last, so that one that ends before them does not pass. A
+  // program that looks for it in its own text finds it.
   std::string last_line;
 };
 constexpr int kMaxTests = 200;

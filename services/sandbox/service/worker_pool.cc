@@ -6,10 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
-#include <filesystem>
 #include <random>
-#include <system_error>
 #include <utility>
 
 #include "base/log.h"
@@ -18,6 +17,7 @@
 #include "base/str_cat.h"
 #include "base/subprocess.h"
 #include "services/sandbox/worker/process_tree.h"
+#include "services/sandbox/worker/program_folder.h"
 
 namespace freshet::sandbox {
 namespace {
@@ -37,8 +37,7 @@ absl::Status Unavailable(const std::string& why) { return absl::UnavailableError
 
 // A folder of a worker's own, empty.
 absl::Status MakeFolder(const std::string& path, unsigned user) {
-  std::error_code failed;
-  std::filesystem::remove_all(path, failed);
+  FRESHET_RETURN_IF_ERROR(RemoveFolder(path));
   if (::mkdir(path.c_str(), 0700) != 0 || (user > 0 && ::chown(path.c_str(), user, user) != 0)) {
     return Unavailable(StrCat(path, ": ", std::strerror(errno)));
   }
@@ -54,8 +53,10 @@ std::string RandomNonce() {
 
 class WorkerPool::Worker {
  public:
-  Worker(std::unique_ptr<Subprocess> process, UniqueFd socket)
-      : process_(std::move(process)), socket_(std::move(socket)) {}
+  Worker(std::string folder, std::unique_ptr<Subprocess> process, UniqueFd socket)
+      : folder_(std::move(folder)), process_(std::move(process)), socket_(std::move(socket)) {}
+
+  const std::string& folder() const { return folder_; }
 
   absl::StatusOr<std::vector<std::string>> Begin(const v1::WorkerStart& start) {
     v1::WorkerReady ready;
@@ -79,6 +80,7 @@ class WorkerPool::Worker {
   Subprocess& process() { return *process_; }
 
  private:
+  const std::string folder_;
   const std::unique_ptr<Subprocess> process_;
   MessageSocket socket_;
 };
@@ -107,13 +109,18 @@ WorkerPool::~WorkerPool() {
     changed_.NotifyAll();
   }
   for (Waiting& waiting : left) waiting.done(absl::CancelledError("the sandbox ends"));
+  {
+    const MutexLock lock(processes_mu_);
+    for (const pid_t process : processes_) ::kill(process, SIGKILL);
+  }
   threads_.clear();
 }
 
 absl::StatusOr<std::unique_ptr<WorkerPool::Worker>> WorkerPool::StartWorker(int64_t number) {
   v1::WorkerStart start = options_.start;
   if (start.user() > 0) start.set_user(start.user() + static_cast<int32_t>(number));
-  start.set_folder(StrCat(options_.start.folder(), "/worker-", number));
+  // A name of its own, in case the last worker's folder cannot be removed.
+  start.set_folder(StrCat(options_.start.folder(), "/worker-", number, "-", starts_.fetch_add(1)));
   FRESHET_RETURN_IF_ERROR(MakeFolder(start.folder(), static_cast<unsigned>(start.user())));
   std::unique_ptr<Worker> worker;
   {
@@ -125,7 +132,7 @@ absl::StatusOr<std::unique_ptr<WorkerPool::Worker>> WorkerPool::StartWorker(int6
     process.output_to_stderr = true;
     FRESHET_ASSIGN_OR_RETURN(auto started, Subprocess::Start(process));
     processes_.push_back(started->pid());
-    worker = std::make_unique<Worker>(std::move(started), std::move(ends.first));
+    worker = std::make_unique<Worker>(start.folder(), std::move(started), std::move(ends.first));
   }
   absl::StatusOr<std::vector<std::string>> layers = worker->Begin(start);
   if (!layers.ok()) {
@@ -139,6 +146,7 @@ absl::StatusOr<std::unique_ptr<WorkerPool::Worker>> WorkerPool::StartWorker(int6
 void WorkerPool::EndWorker(std::unique_ptr<Worker> worker) {
   const MutexLock lock(processes_mu_);
   const pid_t process = worker->process().pid();
+  const std::string folder = worker->folder();
   worker->process().Kill();
   (void)worker->process().Ending();
   worker = nullptr;
@@ -146,9 +154,12 @@ void WorkerPool::EndWorker(std::unique_ptr<Worker> worker) {
   double ignored = 0;
   const absl::Status killed = KillAll({{::getpid()}, processes_}, kExtraTime, ignored);
   if (!killed.ok()) FRESHET_LOG(Error) << "event=strays error=" << LogQuoted(Message(killed));
+  const absl::Status removed = RemoveFolder(folder);
+  if (!removed.ok())
+    FRESHET_LOG(Error) << "event=folder_left error=" << LogQuoted(Message(removed));
 }
 
-void WorkerPool::Run(v1::Program program, Done done) {
+void WorkerPool::Run(v1::Program program, Done done, std::stop_token abandoned) {
   program.set_nonce(RandomNonce());
   absl::Status refused;
   {
@@ -159,7 +170,7 @@ void WorkerPool::Run(v1::Program program, Done done) {
       ++counters_.refused;
       refused = ResourceExhausted(queue_.size(), " programs wait already");
     } else {
-      queue_.push_back({std::move(program), std::move(done), absl::Now()});
+      queue_.push_back({std::move(program), std::move(done), absl::Now(), std::move(abandoned)});
       changed_.NotifyAll();
       return;
     }
@@ -178,44 +189,68 @@ std::optional<WorkerPool::Waiting> WorkerPool::Next() {
   return next;
 }
 
-void WorkerPool::Work(int64_t number, std::unique_ptr<Worker> worker) {
-  while (std::optional<Waiting> next = Next()) {
-    absl::StatusOr<v1::Outcome> outcome = Unavailable("");
-    if (absl::Now() - next->since > options_.max_wait) {
-      outcome = Unavailable(
-          StrCat("no worker was free within ", absl::FormatDuration(options_.max_wait)));
-    } else {
-      absl::Status started;
-      if (worker == nullptr) {
-        auto another = StartWorker(number);
-        started = another.status();
-        if (another.ok()) worker = *std::move(another);
-      }
-      if (worker == nullptr) {
-        outcome = Unavailable(StrCat("a worker does not start: ", Message(started)));
-      } else {
-        outcome = worker->Run(next->program);
-        if (!outcome.ok()) {
-          FRESHET_LOG(Warning) << "event=sandbox_worker_lost worker=" << number
-                               << " reason=" << LogQuoted(Message(outcome.status()));
-          EndWorker(std::move(worker));
-          outcome = Unavailable(StrCat("the worker was lost: ", Message(outcome.status())));
-          const MutexLock lock(mu_);
-          ++counters_.lost_workers;
-        }
-      }
+absl::StatusOr<v1::Outcome> WorkerPool::RunIn(int64_t number, std::unique_ptr<Worker>& worker,
+                                              const Waiting& waiting) {
+  if (waiting.abandoned.stop_requested()) return absl::CancelledError("the caller has left");
+  if (absl::Now() - waiting.since > options_.max_wait) return Late();
+  absl::StatusOr<v1::Outcome> outcome = worker->Run(waiting.program);
+  if (outcome.ok()) return outcome;
+  FRESHET_LOG(Warning) << "event=sandbox_worker_lost worker=" << number
+                       << " reason=" << LogQuoted(Message(outcome.status()));
+  EndWorker(std::move(worker));
+  const MutexLock lock(mu_);
+  ++counters_.lost_workers;
+  return Unavailable(StrCat("the worker was lost: ", Message(outcome.status())));
+}
+
+absl::Status WorkerPool::Late() const {
+  return StatusOf(absl::StatusCode::kDeadlineExceeded, "no worker was free within ",
+                  absl::FormatDuration(options_.max_wait));
+}
+
+bool WorkerPool::PauseBeforeStart() {
+  std::deque<Waiting> late;
+  {
+    const MutexLock lock(mu_);
+    const absl::Time deadline = absl::Now() + kRestartPause;
+    while (!ends_ && absl::Now() < deadline) changed_.WaitFor(mu_, deadline - absl::Now());
+    if (ends_) return false;
+    // If no worker can be started, nobody else answers them.
+    while (!queue_.empty() && absl::Now() - queue_.front().since > options_.max_wait) {
+      late.push_back(std::move(queue_.front()));
+      queue_.pop_front();
     }
-    const bool failed = worker == nullptr;
+  }
+  for (Waiting& waiting : late) waiting.done(Late());
+  return true;
+}
+
+void WorkerPool::Work(int64_t number, std::unique_ptr<Worker> worker) {
+  while (true) {
+    // A worker may have ended since its last program.
+    if (worker != nullptr && worker->process().WaitFor(absl::ZeroDuration())) {
+      EndWorker(std::move(worker));
+    }
+    if (worker == nullptr) {
+      auto started = StartWorker(number);
+      if (!started.ok()) {
+        FRESHET_LOG(Error) << "event=sandbox_worker_not_started worker=" << number
+                           << " reason=" << LogQuoted(Message(started.status()));
+        if (!PauseBeforeStart()) return;
+        continue;
+      }
+      worker = *std::move(started);
+    }
+    std::optional<Waiting> next = Next();
+    if (!next.has_value()) break;
+    absl::StatusOr<v1::Outcome> outcome = RunIn(number, worker, *next);
     {
       const MutexLock lock(mu_);
       --busy_;
     }
     next->done(std::move(outcome));
-    if (!failed) continue;
-    const MutexLock lock(mu_);
-    if (!ends_) changed_.WaitFor(mu_, kRestartPause);
   }
-  if (worker != nullptr) EndWorker(std::move(worker));
+  EndWorker(std::move(worker));
 }
 
 int64_t WorkerPool::queued() const {

@@ -3,11 +3,13 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -41,8 +43,8 @@ struct WorkerPoolCounters {
 // says that it has failed is killed with everything that it has started, and replaced. Thread-safe.
 class WorkerPool {
  public:
-  // Called once. UNAVAILABLE: the worker was lost, or the program waited too long;
-  // RESOURCE_EXHAUSTED: too many programs wait; CANCELLED: the pool ends.
+  // Called once. UNAVAILABLE: the worker was lost; DEADLINE_EXCEEDED: the program waited too long;
+  // RESOURCE_EXHAUSTED: too many programs wait; CANCELLED: the pool ends, or the caller has left.
   using Done = std::function<void(absl::StatusOr<v1::Outcome>)>;
 
   // Starts the first worker, and the others when they are needed. FAILED_PRECONDITION or
@@ -51,8 +53,9 @@ class WorkerPool {
   // Answers what waits with CANCELLED, and kills the workers.
   ~WorkerPool();
 
-  // Sets the nonce. `done` is called here or on a thread of the pool; it must not wait.
-  void Run(v1::Program program, Done done) ABSL_LOCKS_EXCLUDED(mu_);
+  // Sets the nonce. `done` is called here or on a thread of the pool; it must not wait. A program
+  // that waits is not run once `abandoned` is requested.
+  void Run(v1::Program program, Done done, std::stop_token abandoned = {}) ABSL_LOCKS_EXCLUDED(mu_);
 
   // What isolates programs, by name.
   const std::vector<std::string>& layers() const { return layers_; }
@@ -66,6 +69,7 @@ class WorkerPool {
     v1::Program program;
     Done done;
     absl::Time since;
+    std::stop_token abandoned;
   };
 
   explicit WorkerPool(WorkerPoolOptions options);
@@ -73,11 +77,19 @@ class WorkerPool {
       ABSL_LOCKS_EXCLUDED(processes_mu_);
   void EndWorker(std::unique_ptr<Worker> worker) ABSL_LOCKS_EXCLUDED(processes_mu_);
   void Work(int64_t number, std::unique_ptr<Worker> worker) ABSL_LOCKS_EXCLUDED(mu_);
+  // Runs a program. Null `worker` afterwards: it was lost.
+  absl::StatusOr<v1::Outcome> RunIn(int64_t number, std::unique_ptr<Worker>& worker,
+                                    const Waiting& waiting) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Late() const;
+  // Waits after a worker that did not start, and answers programs that have waited too long. False:
+  // the pool ends.
+  bool PauseBeforeStart() ABSL_LOCKS_EXCLUDED(mu_);
   // The next program; nullopt: the pool ends.
   std::optional<Waiting> Next() ABSL_LOCKS_EXCLUDED(mu_);
 
   const WorkerPoolOptions options_;
   std::vector<std::string> layers_;
+  std::atomic<int64_t> starts_{0};  // of workers
   // Held while a worker is started or what it has left is killed.
   Mutex processes_mu_;
   std::vector<pid_t> processes_ ABSL_GUARDED_BY(processes_mu_);  // of the workers

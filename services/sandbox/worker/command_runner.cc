@@ -79,7 +79,8 @@ CommandResult::End ExceededLimit(const CommandLimits& limits, const ProgramFolde
   const std::vector<pid_t> members = Members(tree);
   if (ResidentBytes(members) > limits.memory_bytes) return CommandResult::END_MEMORY_LIMIT;
   const FolderUse use = folder.Use(kMaxEntries);
-  if (use.entries >= kMaxEntries || use.bytes + NamelessBytes(members) > limits.folder_bytes) {
+  if (use.entries >= kMaxEntries ||
+      use.bytes + NamelessBytes(members, folder.path()) > limits.folder_bytes) {
     return CommandResult::END_FOLDER_LIMIT;
   }
   return CommandResult::END_UNSPECIFIED;
@@ -136,19 +137,22 @@ absl::StatusOr<CommandResult> CommandRunner::Run(const Command& command) const {
   }
   confinement.cpu_seconds = static_cast<uint64_t>(absl::ToInt64Seconds(command.time)) + 2;
   confinement.file_bytes = static_cast<uint64_t>(limits_.folder_bytes);
-  ProcessTree tree{{::getpid()}, {}};
+  ProcessTree tree;
   if (python_ != nullptr) {
     tree.roots.push_back(python_->pid());
     tree.except.push_back(python_->pid());
   }
+  tree.roots.push_back(::getpid());  // last: it adopts orphans
   const absl::Time begin = absl::Now();
   FRESHET_ASSIGN_OR_RETURN(
       const ConfinedProcess process,
       StartConfined({command.argv, python_, command.input, command.folder->descriptor(),
                      rules.get(), filter_, confinement}));
   Supervision supervision(process.listener.get(), limits_.tasks, [&tree] { return Members(tree); });
-  Output output(process.output.get(), limits_.output_bytes);
-  Output error(process.error.get(), limits_.output_bytes);
+  const int64_t output_bytes =
+      command.output_bytes > 0 ? command.output_bytes : limits_.output_bytes;
+  Output output(process.output.get(), output_bytes);
+  Output error(process.error.get(), output_bytes);
   CommandResult result;
   result.set_end(Watch(process, supervision, output, error, limits_, *command.folder, tree,
                        begin + command.time));

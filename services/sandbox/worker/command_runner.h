@@ -34,6 +34,7 @@ struct Command {
   const ProgramFolder* built = nullptr;  // another one that it may read
   bool limit_address_space = true;       // of each process, to the limit of memory
   absl::Duration time;
+  int64_t output_bytes = 0;  // of each output, instead of the limit of all commands; 0: that one
 };
 
 // Runs one confined command at a time and ends everything that it has started. The process must
@@ -45,6 +46,7 @@ class CommandRunner {
   CommandRunner(std::string filter, FileRules rules, const PythonProcess* python,
                 const CommandLimits& limits);
 
+  const CommandLimits& limits() const { return limits_; }
   // INTERNAL or UNAVAILABLE: the sandbox failed, and must not be used again.
   absl::StatusOr<sandbox::v1::CommandResult> Run(const Command& command) const;
 

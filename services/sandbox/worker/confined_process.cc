@@ -79,7 +79,7 @@ absl::Status SendConfinement(int control, FreshetConfinement confinement, std::s
   return absl::OkStatus();
 }
 
-// The listener, and who has sent it.
+// Who has confined itself, and the listener of its filter.
 absl::Status ReceiveListener(int control, ConfinedProcess& process) {
   pollfd wanted{control, POLLIN, 0};
   if (::poll(&wanted, 1, kConfineMilliseconds) != 1) {
@@ -87,7 +87,7 @@ absl::Status ReceiveListener(int control, ConfinedProcess& process) {
   }
   char text[256];
   iovec part{text, sizeof(text)};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(ucred))];
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(ucred))];
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
@@ -95,22 +95,24 @@ absl::Status ReceiveListener(int control, ConfinedProcess& process) {
   message.msg_controllen = sizeof(space);
   const ssize_t got = ::recvmsg(control, &message, MSG_CMSG_CLOEXEC);
   if (got <= 0) return absl::UnavailableError("the program's process has ended");
-  for (cmsghdr* carried = CMSG_FIRSTHDR(&message); carried != nullptr;
-       carried = CMSG_NXTHDR(&message, carried)) {
-    if (carried->cmsg_level != SOL_SOCKET) continue;
-    if (carried->cmsg_type == SCM_RIGHTS) {
-      int listener = -1;
-      std::memcpy(&listener, CMSG_DATA(carried), sizeof(listener));
-      process.listener = UniqueFd(listener);
-    } else if (carried->cmsg_type == SCM_CREDENTIALS) {
-      ucred sender{};
-      std::memcpy(&sender, CMSG_DATA(carried), sizeof(sender));
-      process.pid = sender.pid;
-    }
+  int listener = -1;
+  if (got != sizeof(listener)) {
+    return StatusOf(absl::StatusCode::kUnavailable, "a program cannot be confined: ",
+                    std::string_view(text, static_cast<size_t>(got)));
   }
-  if (process.listener.get() >= 0 && process.pid > 0) return absl::OkStatus();
-  return StatusOf(absl::StatusCode::kUnavailable, "a program cannot be confined: ",
-                  std::string_view(text, static_cast<size_t>(got)));
+  std::memcpy(&listener, text, sizeof(listener));
+  const cmsghdr* carried = CMSG_FIRSTHDR(&message);
+  if (carried == nullptr || carried->cmsg_type != SCM_CREDENTIALS) {
+    return Internal("a message without its sender");
+  }
+  ucred sender{};
+  std::memcpy(&sender, CMSG_DATA(carried), sizeof(sender));
+  process.pid = sender.pid;
+  process.process = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
+  if (process.process.get() < 0) return Failed("pidfd_open");
+  process.listener =
+      UniqueFd(static_cast<int>(::syscall(SYS_pidfd_getfd, process.process.get(), listener, 0)));
+  return process.listener.get() < 0 ? Failed("pidfd_getfd") : absl::OkStatus();
 }
 
 }  // namespace
@@ -143,8 +145,6 @@ absl::StatusOr<ConfinedProcess> StartConfined(const ConfinedStart& start) {
   FRESHET_RETURN_IF_ERROR(SendConfinement(ours.get(), start.confinement, start.filter, fds));
   ConfinedProcess process;
   FRESHET_RETURN_IF_ERROR(ReceiveListener(ours.get(), process));
-  process.process = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
-  if (process.process.get() < 0) return Failed("pidfd_open");
   if (::send(ours.get(), "", 1, MSG_NOSIGNAL) != 1) return Failed("starting the program");
   process.output = std::move(output.first);
   process.error = std::move(error.first);

@@ -29,7 +29,7 @@ struct ConfinedStart {
   const PythonProcess* python;
   std::string_view input;
   int folder;  // to work in
-  int rules;   // of MakeFileRules
+  int rules;   // of FileRules::Make
   std::string_view filter;
   FreshetConfinement confinement;
 };

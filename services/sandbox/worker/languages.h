@@ -18,7 +18,7 @@ struct Language {
   bool reserves_addresses = false;
 };
 
-// "python", "cpp", "nodejs" and "bash". Null: another name.
+// "python", "cpp", "nodejs" and "bash". Null: the language is unknown.
 const Language* FindLanguage(std::string_view name);
 const std::vector<Language>& Languages();
 

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,11 +24,13 @@ struct ProcessTree {
 // Parents first.
 std::vector<pid_t> Members(const ProcessTree& tree);
 
-// Resident memory of these processes together; shared pages count for each.
+// Memory of these processes together, without that of files; pages that they share since a fork
+// count for each.
 int64_t ResidentBytes(const std::vector<pid_t>& processes);
 // Disk space of files that these processes have open and that have no name any more; a file counts
-// for each descriptor.
-int64_t NamelessBytes(const std::vector<pid_t>& processes);
+// for each process. Too much for any limit if it cannot be measured: a process whose descriptors
+// cannot be listed, or that maps such a file below `folder`.
+int64_t NamelessBytes(const std::vector<pid_t>& processes, const std::string& folder);
 
 // Kills all of them, and waits for this process's children among them, whose processor time is
 // added to `cpu_seconds`. Needs that they start no others meanwhile. INTERNAL: some still exist

@@ -42,6 +42,15 @@ absl::Status WriteAll(int file, std::string_view content, const std::string& pat
   return absl::OkStatus();
 }
 
+// From errno: whether the path is to blame, or this machine.
+absl::Status WriteError(const std::string& path) {
+  const int error = errno;
+  const bool bad = error == ENOTDIR || error == EISDIR || error == ELOOP || error == EEXIST ||
+                   error == ENAMETOOLONG || error == EXDEV;
+  return StatusOf(bad ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kInternal, "file ",
+                  path, ": ", std::strerror(error));
+}
+
 void AddUse(int folder, int64_t most_entries, int depth, FolderUse& use) {
   DIR* list = ::fdopendir(folder);
   if (list == nullptr) {
@@ -63,7 +72,11 @@ void AddUse(int folder, int64_t most_entries, int depth, FolderUse& use) {
     }
     const int below =
         ::openat(::dirfd(list), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (below >= 0) AddUse(below, most_entries, depth + 1, use);
+    if (below >= 0) {
+      AddUse(below, most_entries, depth + 1, use);
+    } else if (errno != ENOENT) {
+      use.entries = most_entries;  // what it holds cannot be measured
+    }
   }
   ::closedir(list);
 }
@@ -94,15 +107,16 @@ absl::StatusOr<std::unique_ptr<ProgramFolder>> ProgramFolder::Create(const std::
 ProgramFolder::ProgramFolder(std::string path, UniqueFd descriptor)
     : path_(std::move(path)), descriptor_(std::move(descriptor)) {}
 
-ProgramFolder::~ProgramFolder() {
+ProgramFolder::~ProgramFolder() { (void)RemoveFolder(path_); }
+
+absl::Status RemoveFolder(const std::string& path) {
   std::error_code failed;
-  std::filesystem::remove_all(path_, failed);
-  if (!failed) return;
+  std::filesystem::remove_all(path, failed);
   // A folder without permissions hides what is in it from its own owner.
-  for (int tries = 0; tries < 64 && failed; ++tries) {
+  for (int tries = 0; tries < kMaxDepth && failed; ++tries) {
     std::error_code walked;
     using Iterator = std::filesystem::recursive_directory_iterator;
-    for (Iterator entry(path_, std::filesystem::directory_options::skip_permission_denied, walked),
+    for (Iterator entry(path, std::filesystem::directory_options::skip_permission_denied, walked),
          end;
          !walked && entry != end; entry.increment(walked)) {
       std::error_code ignored;
@@ -110,8 +124,9 @@ ProgramFolder::~ProgramFolder() {
         std::filesystem::permissions(entry->path(), std::filesystem::perms::owner_all, ignored);
       }
     }
-    std::filesystem::remove_all(path_, failed);
+    std::filesystem::remove_all(path, failed);
   }
+  return failed ? Internal(path, ": ", failed.message()) : absl::OkStatus();
 }
 
 absl::Status ProgramFolder::Write(const std::string& path, std::string_view content) const {
@@ -119,11 +134,11 @@ absl::Status ProgramFolder::Write(const std::string& path, std::string_view cont
   for (size_t slash = path.find('/'); slash != std::string::npos;
        slash = path.find('/', slash + 1)) {
     if (::mkdirat(descriptor(), path.substr(0, slash).c_str(), 0700) != 0 && errno != EEXIST) {
-      return InvalidArgument("file ", path, ": ", std::strerror(errno));
+      return WriteError(path);
     }
   }
   const UniqueFd file = OpenBelow(descriptor(), path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  if (file.get() < 0) return InvalidArgument("file ", path, ": ", std::strerror(errno));
+  if (file.get() < 0) return WriteError(path);
   return WriteAll(file.get(), content, path);
 }
 
@@ -142,6 +157,16 @@ absl::StatusOr<std::string> ProgramFolder::Read(const std::string& path, int64_t
   const ssize_t got = ::pread(file.get(), content.data(), content.size(), 0);
   content.resize(got < 0 ? 0 : static_cast<size_t>(got));
   return content;
+}
+
+absl::Status ProgramFolder::MakeExecutable(const std::string& path) const {
+  const UniqueFd file = OpenBelow(descriptor(), path, O_RDONLY | O_NONBLOCK, 0);
+  struct stat about {};
+  if (file.get() < 0 || ::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode) ||
+      ::fchmod(file.get(), 0700) != 0) {
+    return NotFound("the compiler has left no file ", path);
+  }
+  return absl::OkStatus();
 }
 
 FolderUse ProgramFolder::Use(int64_t most_entries) const {

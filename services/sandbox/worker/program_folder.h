@@ -22,6 +22,9 @@ struct FolderUse {
 // and "..". Pure.
 bool IsInside(std::string_view path);
 
+// Removes a folder with everything in it, also folders without permissions. Follows no links.
+absl::Status RemoveFolder(const std::string& path);
+
 // A folder for one program, with a random name, removed with this object. What the program makes in
 // it is never followed.
 class ProgramFolder {
@@ -38,7 +41,10 @@ class ProgramFolder {
   // NOT_FOUND: it is no regular file; RESOURCE_EXHAUSTED: larger than `most`; INVALID_ARGUMENT: not
   // IsInside.
   absl::StatusOr<std::string> Read(const std::string& path, int64_t most) const;
-  // Stops counting at `most_entries`, and counts as many if folders are nested more than 64 deep.
+  // NOT_FOUND: it is no regular file.
+  absl::Status MakeExecutable(const std::string& path) const;
+  // Stops counting at `most_entries`, and counts as many if folders are nested more than 64 deep,
+  // or one cannot be listed.
   FolderUse Use(int64_t most_entries) const;
 
  private:

@@ -1,5 +1,6 @@
 #include "services/sandbox/worker/program_runner.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -18,6 +19,9 @@ using v1::Program;
 namespace {
 
 constexpr int64_t kMaxFetchedBytes = 16 << 20;  // together
+// What compilers write; see languages.cc.
+constexpr char kCompiled[] = "main";
+constexpr int64_t kMaxOutputBytes = 32 << 20;  // of all runs of a program
 
 std::vector<std::string> WithFolder(const std::vector<std::string>& words,
                                     const std::string& folder) {
@@ -83,7 +87,9 @@ absl::Status ProgramRunner::Fill(const Program& program, Outcome& outcome) const
     command.time = absl::Milliseconds(program.compile_ms());
     FRESHET_ASSIGN_OR_RETURN(*outcome.mutable_compilation(), runner_.Run(command));
     if (!Succeeded(outcome.compilation())) return absl::OkStatus();
+    FRESHET_RETURN_IF_ERROR(built->MakeExecutable(kCompiled));
   }
+  int64_t output_left = kMaxOutputBytes;
   for (int i = 0; i < program.inputs_size(); ++i) {
     FRESHET_ASSIGN_OR_RETURN(const auto folder, Prepare(program, *language));
     Command command;
@@ -93,7 +99,10 @@ absl::Status ProgramRunner::Fill(const Program& program, Outcome& outcome) const
     command.built = built.get();
     command.limit_address_space = !language->reserves_addresses;
     command.time = absl::Milliseconds(program.run_ms());
-    FRESHET_ASSIGN_OR_RETURN(*outcome.add_runs(), runner_.Run(command));
+    command.output_bytes = std::clamp<int64_t>(output_left, 1, runner_.limits().output_bytes);
+    CommandResult& run = *outcome.add_runs();
+    FRESHET_ASSIGN_OR_RETURN(run, runner_.Run(command));
+    output_left -= std::ssize(run.standard_output()) + std::ssize(run.standard_error());
     if (i + 1 == program.inputs_size()) {
       FRESHET_RETURN_IF_ERROR(Fetch(program, *folder, outcome));
     }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,6 +39,7 @@ absl::StatusOr<std::unique_ptr<PythonProcess>> PythonProcess::Start(const std::s
   const pid_t pid = ::fork();
   if (pid < 0) return Unavailable(StrCat("fork: ", std::strerror(errno)));
   if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     ::fcntl(theirs.get(), F_SETFD, 0);
     const char* argv[] = {python.c_str(),  "-I",   "-c", text.c_str(), descriptor.c_str(),
                           library.c_str(), nullptr};

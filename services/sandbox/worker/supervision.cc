@@ -18,7 +18,7 @@ CallDecision DecideStart(int64_t started, int64_t most, bool ended) {
 CallDecision DecideSignal(pid_t target, const std::vector<pid_t>& members) {
   if (target == 0) return {};  // programs have sessions of their own
   // -1 is every process that the user may signal.
-  const pid_t process = target < -1 ? -target : target;
+  const int64_t process = target < -1 ? -int64_t{target} : target;
   if (std::ranges::find(members, process) != members.end()) return {};
   return {EPERM, "not a process of the program"};
 }

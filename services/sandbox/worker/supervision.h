@@ -35,7 +35,6 @@ class Supervision {
   void Answer();
   // From now on no process or thread is started.
   void EndStarts() { ended_ = true; }
-  int64_t started() const { return started_; }
 
  private:
   CallDecision Decide(const seccomp_notif& call);

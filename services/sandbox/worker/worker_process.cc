@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -47,6 +49,12 @@ absl::Status Isolate(const v1::WorkerStart& start, std::vector<std::string>& lay
       ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) {
     return Internal("prctl failed");
   }
+  // Deep folders take a descriptor for each level.
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &files);
+  }
   if (!CanListChildren()) {
     return absl::UnavailableError("/proc does not list the children of processes");
   }
@@ -70,20 +78,39 @@ absl::Status Isolate(const v1::WorkerStart& start, std::vector<std::string>& lay
   return absl::OkStatus();
 }
 
-// Proves that a program runs, and that it is confined.
-absl::Status TryProgram(const Tools& tools) {
+// Proves that a program runs, and that it cannot read a file that this process can.
+absl::Status TryProgram(const Tools& tools, const std::string& folder) {
+  const std::string secret = folder + "/secret";
+  {
+    std::ofstream file(secret);
+    file << "secret\n";
+  }
+  if (::access(secret.c_str(), R_OK) != 0) return Internal(secret, " cannot be written");
   v1::Program program;
   program.set_language("bash");
-  program.set_code("echo fine; exec 3</proc/1/environ && echo not confined");
+  program.set_code("echo fine; read line < ../secret && echo not confined");
   program.add_inputs();
   program.set_run_ms(10'000);
   const v1::Outcome outcome = tools.programs->Run(program);
+  ::unlink(secret.c_str());
   if (!outcome.error().empty()) return absl::UnavailableError(outcome.error());
   if (outcome.runs_size() == 1 && outcome.runs(0).standard_output() == "fine\n") {
     return absl::OkStatus();
   }
   return StatusOf(absl::StatusCode::kUnavailable,
                   "a first program is not confined: ", outcome.ShortDebugString());
+}
+
+// Old kernels let programs truncate files that they may only read.
+absl::Status CheckReadable(const std::vector<std::string>& paths) {
+  constexpr int kForbidsTruncation = 3;  // version of Landlock
+  if (LandlockVersion() >= kForbidsTruncation) return absl::OkStatus();
+  for (const std::string& path : paths) {
+    if (::access(path.c_str(), W_OK) == 0 && !path.starts_with("/dev/")) {
+      return FailedPrecondition(path, " belongs to the user of the programs, who could change it");
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Tools> Prepare(const v1::WorkerStart& start, std::vector<std::string>& layers) {
@@ -96,6 +123,7 @@ absl::StatusOr<Tools> Prepare(const v1::WorkerStart& start, std::vector<std::str
     const std::vector<std::string>& paths = tools.python->paths();
     readable.insert(readable.end(), paths.begin(), paths.end());
   }
+  FRESHET_RETURN_IF_ERROR(CheckReadable(readable));
   FRESHET_ASSIGN_OR_RETURN(std::string filter, MakeSyscallFilter());
   const CommandLimits limits{start.max_tasks(), start.max_memory_bytes(), start.max_folder_bytes(),
                              start.max_output_bytes()};
@@ -103,7 +131,7 @@ absl::StatusOr<Tools> Prepare(const v1::WorkerStart& start, std::vector<std::str
   tools.commands = std::make_unique<CommandRunner>(std::move(filter), std::move(rules),
                                                    tools.python.get(), limits);
   tools.programs = std::make_unique<ProgramRunner>(start.folder(), start.python(), *tools.commands);
-  FRESHET_RETURN_IF_ERROR(TryProgram(tools));
+  FRESHET_RETURN_IF_ERROR(TryProgram(tools, start.folder()));
   return tools;
 }
 

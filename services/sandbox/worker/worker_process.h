@@ -6,8 +6,8 @@ namespace freshet::sandbox {
 // Command-line argument that makes freshet-sandbox run as one of its workers.
 constexpr const char* kWorkerCommand = "sandbox-worker";
 
-// Runs programs one after the other, as the messages on standard input, a socket, say, until it is
-// closed. Returns the exit code.
+// Reads one program per message from the socket on standard input, runs it and answers, until the
+// socket is closed. Returns the exit code.
 int RunWorkerProcess();
 
 }  // namespace freshet::sandbox

@@ -1,6 +1,7 @@
 #include "services/sandbox/worker/supervision.h"
 
 #include <cerrno>
+#include <limits>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -24,7 +25,7 @@ TEST(DecideSignal, OnlyTheProgramsOwnProcesses) {
   for (const pid_t own : {10, 12, 0, -10, -12}) {
     EXPECT_EQ(DecideSignal(own, members).error, 0) << own;
   }
-  for (const pid_t other : {1, -1, 11, -11, 13}) {
+  for (const pid_t other : {1, -1, 11, -11, 13, std::numeric_limits<pid_t>::min()}) {
     EXPECT_EQ(DecideSignal(other, members).error, EPERM) << other;
     EXPECT_STRNE(DecideSignal(other, members).reason, "");
   }

@@ -64,6 +64,13 @@ TEST(SandboxScorer, WaitsForASandboxThatIsAwayOrBusy) {
   EXPECT_EQ(sandbox->calls.size(), 4);
 }
 
+TEST(SandboxScorer, AProgramThatLosesItsWorkersIsGivenUp) {
+  const auto sandbox =
+      std::make_shared<FakeSandbox>(std::vector<absl::StatusOr<HttpReply>>{HttpReply{504, "lost"}});
+  EXPECT_EQ(Ask(*Make(sandbox)).status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(sandbox->calls.size(), 2);
+}
+
 TEST(SandboxScorer, ASandboxThatStaysAwayIsNoReward) {
   const auto sandbox =
       std::make_shared<FakeSandbox>(std::vector<absl::StatusOr<HttpReply>>{HttpReply{503, "away"}});

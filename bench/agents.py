@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Trains the examples with sandboxes beside control runs that lack what they show, and measures the sandbox.
+
+    agents.py [--only NAME] [--seeds 3] [--rounds 5] [--bin build/bin]
+
+sandbox   programs per second of freshet-sandbox, beside a plain subprocess for each program, in alternating order
+code      examples/code.yaml, and as a control the same with a reward for the form of a program instead of its output
+
+Prints one line per figure and writes build/bench/agents.json. Exits with 1 if a goal is missed.
+"""
+import argparse
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import pathlib
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import figures
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+CLIENTS = 2
+PROGRAMS = 400  # of each round
+SECONDS = 600
+PYTHON = "/usr/bin/python3"
+PROGRAM = "n = int(input())\nprint(sum(i * i for i in range(n)))"
+
+
+@contextlib.contextmanager
+def sandbox(binaries):
+    process = subprocess.Popen([str(binaries / "freshet-sandbox"), "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        if not line.startswith("ready sandbox http="):
+            sys.exit(f"agents: the sandbox does not start: {process.stderr.read()}")
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        yield line.strip().split("=")[1]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(SECONDS)
+
+
+def programs_per_second(run):
+    with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
+        begin = time.monotonic()
+        list(pool.map(run, range(PROGRAMS)))
+        return PROGRAMS / (time.monotonic() - begin)
+
+
+def throughput(binaries, rounds):
+    """Rows for the sandbox's speed."""
+    local = threading.local()
+    with sandbox(binaries) as address:
+        def ours(_):
+            connection = getattr(local, "connection", None) or http.client.HTTPConnection(address, timeout=SECONDS)
+            local.connection = connection
+            connection.request("POST", "/run_code", json.dumps({"language": "python", "code": PROGRAM, "stdin": "9\n"}),
+                               {"Content-Type": "application/json"})
+            answer = json.loads(connection.getresponse().read())
+            assert answer["run_result"]["stdout"] == "204\n", answer
+
+        def plain(_):
+            done = subprocess.run([PYTHON, "-c", PROGRAM], input="9\n", capture_output=True, text=True, check=True)
+            assert done.stdout == "204\n", done
+
+        speeds = {ours: [], plain: []}
+        for number in range(rounds + 1):
+            for run in (ours, plain) if number % 2 else (plain, ours):
+                local = threading.local()  # the threads of a round have connections of their own
+                speed = programs_per_second(run)
+                if number > 0:
+                    speeds[run].append(speed)
+    fast, slow = statistics.median(speeds[ours]), statistics.median(speeds[plain])
+    return [{"name": "sandbox: Python programs", "ours": fast, "peer": slow, "peer_name": "subprocess",
+             "ratio": fast / slow, "unit": "1/s", "goal": 3}]
+
+
+def train(binaries, job, seed, flags, settings):
+    """Trains an example. Returns the mean of each component of the reward in the last ten steps, and the seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [str(binaries / "freshet"), "local", str(ROOT / "examples" / job), "--run-dir", f"{folder}/run", *flags]
+        for setting in (f"seed={seed}", "output.samples_per_step=1000000", *settings):
+            command += ["--set", setting]
+        begin = time.monotonic()
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+        seconds = time.monotonic() - begin
+        if done.returncode != 0:
+            sys.exit(f"agents: {' '.join(command)}:\n{done.stderr[-2000:]}")
+        samples = [json.loads(line) for line in open(f"{folder}/run/samples.jsonl")]
+    last = max(sample["step"] for sample in samples)
+    late = [sample["components"] for sample in samples if sample["step"] > last - 10]
+    return {name: statistics.mean(sample[name] for sample in late) for name in late[0]}, seconds
+
+
+def code(binaries, seeds):
+    """Rows for examples/code.yaml."""
+    form = 'reward.components={passed: {type: code, test_timeout_ms: 2000, weight: 0}, ' \
+           'form: {type: regex, match: whole, pattern: "print\\\\(.*\\\\)"}}'
+    trained, control, times = [], [], []
+    with sandbox(binaries) as address:
+        flags = ["--sandbox", f"http://{address}"]
+        for seed in range(1, seeds + 1):
+            for settings, results in (((), trained), ((form,), control)):
+                means, seconds = train(binaries, "code.yaml", seed, flags, settings)
+                results.append(means["passed"])
+                times.append(seconds)
+    return [{"name": "code: programs that pass, after training", "ours": statistics.median(trained),
+             "peer": statistics.median(control), "peer_name": "rewarded for their form",
+             "ratio": statistics.median(trained) / max(statistics.median(control), 1e-9), "unit": "of 1", "goal": 1.5,
+             "note": f"seeds: {', '.join(f'{value:.3f}' for value in trained)}; control: "
+                     f"{', '.join(f'{value:.3f}' for value in control)}"},
+            figures.bound("code: longest run", max(times), 45, "s", lower_is_better=True)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", choices=["sandbox", "code"])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--bin", default=str(ROOT / "build" / "bin"))
+    options = parser.parse_args()
+    binaries = pathlib.Path(options.bin)
+    rows = []
+    if options.only in (None, "sandbox"):
+        rows += throughput(binaries, options.rounds)
+    if options.only in (None, "code"):
+        rows += code(binaries, options.seeds)
+    path = ROOT / "build" / "bench" / "agents.json"
+    missed = figures.report(rows, path)
+    path.with_suffix(".md").write_text(figures.markdown(rows))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
