@@ -148,10 +148,9 @@ int64_t NamelessBytes(const std::vector<pid_t>& processes, const std::string& fo
 
 absl::Status KillAll(const ProcessTree& tree, absl::Duration patience, double& cpu_seconds) {
   const absl::Time deadline = absl::Now() + patience;
-  // One that changes its parent meanwhile may be in neither list.
-  for (int empty = 0; empty < 2;) {
+  while (true) {
     const std::vector<pid_t> left = Members(tree);
-    empty = left.empty() ? empty + 1 : 0;
+    if (left.empty()) return absl::OkStatus();
     for (const pid_t process : left) ::kill(process, SIGKILL);
     for (const pid_t process : left) {
       rusage used{};
@@ -163,9 +162,8 @@ absl::Status KillAll(const ProcessTree& tree, absl::Duration patience, double& c
     if (absl::Now() > deadline) {
       return Internal(left.size(), " processes of the program do not end");
     }
-    if (!left.empty()) ::usleep(500);
+    ::usleep(500);
   }
-  return absl::OkStatus();
 }
 
 }  // namespace freshet::sandbox

@@ -17,6 +17,7 @@ bool CanListChildren();
 
 // Which processes are meant: those below `roots`, without `except` and what is below them.
 struct ProcessTree {
+  // In this order: the one that adopts orphans last, so that one that it adopts meanwhile is seen.
   std::vector<pid_t> roots;
   std::vector<pid_t> except;
 };
