@@ -198,7 +198,7 @@ ATTACKS = [
     Attack("memory bomb in C++", "cpp", "#include <vector>\nint main() { std::vector<char*> v; while (true) "
            "{ v.push_back(new char[1 << 20]); for (int i = 0; i < 1 << 20; i += 4096) v.back()[i] = 1; } }", fails),
     Attack("memory bomb in JavaScript", "nodejs", "let x = []; while (true) x.push(Buffer.alloc(1 << 20, 1));", fails),
-    Attack("disk bomb", "bash", "while true; do cat /dev/zero >> file; done", fails),
+    Attack("disk bomb", "bash", "yes >> file", fails),
     Attack("disk bomb in many files", "python",
            "i = 0\nwhile True:\n    open(f'f{i}', 'wb').write(bytes(1 << 20)); i += 1\n", fails),
     Attack("disk bomb in files without a name", "python",
@@ -224,6 +224,21 @@ ATTACKS = [
            "import os, time\nos.mkdir('d')\nfor i in range(200):\n    with open(f'd/f{i}', 'wb') as f: f.write(bytes(1 << 20))\n"
            "    d = os.open('d', os.O_RDONLY); os.fchmod(d, 0o300); os.close(d)\n    d = os.open('.', os.O_RDONLY)\n"
            "    time.sleep(0.01)\n", fails),
+    Attack("a program that hides its folder", "python",
+           "import os\nd = os.open('.', os.O_RDONLY); os.fchmod(d, 0o300)\ni = 0\nwhile True:\n"
+           "    open(f'f{i}', 'wb').write(bytes(1 << 20)); i += 1\n", fails),
+    Attack("long names in a folder that hides them", "python",
+           "import os\nfor _ in range(20): os.mkdir('d' * 255); os.chdir('d' * 255)\n"
+           "open('f', 'wb').write(bytes(8 << 20)); d = os.open('.', os.O_RDONLY); os.fchmod(d, 0)\nprint('hidden')\n", ends),
+    Attack("memory in pipes", "python",
+           "import os\nx = []\nwhile True:\n    r, w = os.pipe(); os.set_blocking(w, False); x.append((r, w))\n"
+           "    try: os.write(w, bytes(1 << 20))\n    except OSError: pass\n"
+           "    if len(x) == 100 and os.fork(): x.clear()\n", fails),
+    Attack("mappings without number", "python",
+           "import ctypes, os, time\nlibc = ctypes.CDLL(None)\nlibc.mmap.restype = ctypes.c_void_p\n"
+           "p = libc.mmap(None, 30000 * 8192, 3, 0x22, -1, 0)\n"
+           "for i in range(30000): libc.mprotect(ctypes.c_void_p(p + i * 8192), 4096, 1)\n"
+           "for _ in range(6): os.fork()\ntime.sleep(100)\n", fails),
     Attack("endless output", "bash", "yes", fails),
     Attack("endless errors", "python", "import sys\nwhile True: sys.stderr.write('x' * 65536)\n", fails),
     Attack("output that is not text", "python", "import sys\nsys.stdout.buffer.write(bytes(range(256)) * 64)\n", ends),

@@ -11,7 +11,8 @@ Steps, with the chart's default values:
 - a second job, while random pods of every role are deleted, one every 20 s for 5 minutes
 - a third job, during a helm upgrade with changed settings for every role
 - KEDA's scaler with grpcurl
-- a helm upgrade to `trainer.ranks: 2`, and a fourth job, whose rank 1 loses its pod and joins again
+- a helm upgrade with Python rewards and the sandbox, and a job that uses both
+- a helm upgrade to `trainer.ranks: 2`, and a last job, whose rank 1 loses its pod and joins again
 - `freshet ledger verify` after each job
 - helm uninstall, which must leave only the claims that the chart's notes name
 Prints one line per check and `N passed, N failed`. Exits with 0 if none failed. The test creates its namespace with Pod
@@ -55,6 +56,10 @@ UPGRADE = ["controller.keepHours=48", "rollout.drainTimeoutSeconds=25", "reward.
            "env.maxEpisodes=512", "trainer.drainTimeoutSeconds=200", "redis.extraConfig=slowlog-max-len 64",
            # Makes the controller compute wanted replicas for the test of KEDA's scaler; nothing scales by them.
            "controller.extraArgs[0]=--pool-bounds=default=1..4"]
+# Containers beside reward workers, and settings of arithmetic.yaml that use them.
+OFFERED = ("reward.python.enabled=true", "reward.sandbox.enabled=true")
+REWARDS = ("reward.timeout_ms=30000", "trainer.steps=5", "warmup.sft.steps=10", "eval=null",
+           "reward.components={correct: {type: math}, runs: {type: code, text: assert True}}")
 # Of arithmetic.yaml with two ranks: long enough for a pod to be replaced.
 RANKS = ("trainer.ranks=2", "trainer.steps=200", "warmup.sft.steps=10", "eval=null")
 
@@ -112,7 +117,8 @@ class Scenario:
         return [flag for value in self.options.set or [] for flag in ("--set", value)]
 
     def load_images(self):
-        rendered = self.helm.run("template", self.release, self.options.chart, *self.chart_flags()).stdout
+        offered = [flag for value in OFFERED for flag in ("--set", value)]
+        rendered = self.helm.run("template", self.release, self.options.chart, *self.chart_flags(), *offered).stdout
         named = images.images_of(rendered)
         if not self.options.image_loader:
             return f"{len(named)} images, which the cluster must have or pull"
@@ -259,6 +265,31 @@ class Scenario:
             raise Failure(f"job upgrade is {end['state']}: {end['reason']}")
         return f"upgraded at step {before['step']} in {seconds:.0f} s; the job succeeded"
 
+    def offer_rewards(self):
+        flags = [flag for value in OFFERED for flag in ("--set", value)]
+        self.helm.run("upgrade", self.release, self.options.chart, "--reset-then-reuse-values", *flags, "--wait", "--timeout",
+                      "10m", timeout=660)
+
+        def look():
+            pods = self.kubectl.items("pods", f"app.kubernetes.io/instance={self.release},app.kubernetes.io/component=reward")
+            return len(pods) == 1 and len(pods[0]["spec"].get("initContainers", [])) == 2
+        wait_for("the reward worker with both containers", 120, look)
+        log = self.kubectl.run("logs", f"deployment/{self.fullname}-reward", "-c", "sandbox").stdout
+        layers = re.search(r'event=sandbox_isolation layers="([^"]*)"', log)
+        if not layers:
+            raise Failure(f"the sandbox names no layers: {log[-300:]}")
+        return layers.group(1)
+
+    def train_with_rewards(self):
+        self.start_job("rewards", "arithmetic", REWARDS)
+        end = self.client.await_end("rewards", self.profile.job_seconds)
+        if end["state"] != "SUCCEEDED":
+            raise Failure(f"job rewards is {end['state']}: {end['reason']}")
+        text = self.client.call("samples", "rewards").stdout
+        if "correct" not in text or "runs" not in text:
+            raise Failure(f"the samples lack a component: {text[:300]}")
+        return f"{end['step']} steps"
+
     def use_ranks(self):
         self.helm.run("upgrade", self.release, self.options.chart, "--reset-then-reuse-values",
                       "--set", "trainer.ranks=2", "--wait", "--timeout", "10m", timeout=660)
@@ -376,6 +407,13 @@ class Scenario:
         report.check("KEDA's scaler, by grpcurl", lambda: surface.scaler(self.client, self.options.namespace))
         self.clear("upgrade")
 
+    def check_rewards(self):
+        report = self.report
+        if report.check("helm upgrade with Python rewards and the sandbox", self.offer_rewards):
+            report.check("a job is rewarded by both", self.train_with_rewards)
+            report.check("its ledger", lambda: self.verify("rewards"))
+        self.clear("rewards")
+
     def check_ranks(self):
         report = self.report
         if not report.check("helm upgrade to two ranks", self.use_ranks):
@@ -395,6 +433,7 @@ class Scenario:
         installed = report.check("helm install", self.install)
         if installed and not self.options.only_ranks:
             self.check_jobs()
+            self.check_rewards()
         if installed:
             self.check_ranks()
         if report.counts()[1] and self.options.evidence:

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -34,14 +35,14 @@ constexpr const char* kAllowed[] = {
     "lstat", "mkdir", "mkdirat", "newfstatat", "open", "openat", "openat2", "pipe", "pipe2",
     "pread64", "preadv", "preadv2", "pwrite64", "pwritev", "pwritev2", "read", "readahead",
     "readlink", "readlinkat", "readv", "rename", "renameat", "renameat2", "rmdir", "sendfile",
-    "splice", "stat", "statfs", "statx", "symlink", "symlinkat", "sync_file_range", "tee", "umask",
-    "unlink", "unlinkat", "vmsplice", "write", "writev",
+    "splice", "stat", "statfs", "statx", "symlink", "symlinkat", "sync_file_range", "umask",
+    "unlink", "unlinkat", "write", "writev",
     // Waiting.
     "epoll_create", "epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_pwait2", "epoll_wait",
     "eventfd", "eventfd2", "pause", "poll", "ppoll", "pselect6", "select", "signalfd", "signalfd4",
     // Pairs of sockets, for event loops.
     "getpeername", "getsockname", "getsockopt", "recvfrom", "recvmmsg", "recvmsg", "sendto",
-    "setsockopt", "shutdown",
+    "shutdown",
     // Time.
     "alarm", "clock_getres", "clock_gettime", "clock_nanosleep", "getitimer", "gettimeofday",
     "nanosleep", "setitimer", "time", "timer_create", "timer_delete", "timer_getoverrun",
@@ -158,6 +159,8 @@ absl::StatusOr<std::string> MakeSyscallFilter() {
   }
   rules.Add(SCMP_ACT_ALLOW, "utimensat", {SCMP_A1(SCMP_CMP_EQ, 0)});
   rules.Add(SCMP_ACT_ERRNO(0), "utimensat", {SCMP_A1(SCMP_CMP_NE, 0)});
+  rules.Add(SCMP_ACT_ALLOW, "mknod", {SCMP_A1(SCMP_CMP_MASKED_EQ, S_IFMT, S_IFIFO)});
+  rules.Add(SCMP_ACT_ALLOW, "mknodat", {SCMP_A2(SCMP_CMP_MASKED_EQ, S_IFMT, S_IFIFO)});
   // Fills the folder faster than it is measured; the C library then writes zeros.
   rules.Add(SCMP_ACT_ERRNO(EOPNOTSUPP), "fallocate");
   // Limits and processors of the process itself.

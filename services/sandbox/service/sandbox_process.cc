@@ -1,6 +1,7 @@
 #include "services/sandbox/service/sandbox_process.h"
 
 #include <prometheus/registry.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -136,7 +137,8 @@ class WorkFolder {
       return FailedPrecondition("--folder ", path, ": ",
                                 failed ? failed.message() : std::strerror(errno));
     }
-    return std::make_unique<WorkFolder>(path, given.empty());
+    return std::make_unique<WorkFolder>(std::filesystem::canonical(path, failed).string(),
+                                        given.empty());
   }
   WorkFolder(std::string path, bool temporary) : path_(std::move(path)), temporary_(temporary) {}
   ~WorkFolder() {
@@ -220,6 +222,12 @@ std::string InstalledLanguages(const std::string& python) {
 }
 
 absl::Status Serve(const Flags& flags) {
+  // Removing deep folders takes a descriptor for each level.
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &files);
+  }
   std::string token;
   if (!flags.token_file.empty()) {
     FRESHET_ASSIGN_OR_RETURN(token, runtime::ReadBearerToken(flags.token_file, nullptr));

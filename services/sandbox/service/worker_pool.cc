@@ -111,6 +111,7 @@ WorkerPool::~WorkerPool() {
   for (Waiting& waiting : left) waiting.done(absl::CancelledError("the sandbox ends"));
   {
     const MutexLock lock(processes_mu_);
+    stopping_ = true;
     for (const pid_t process : processes_) ::kill(process, SIGKILL);
   }
   threads_.clear();
@@ -121,10 +122,11 @@ absl::StatusOr<std::unique_ptr<WorkerPool::Worker>> WorkerPool::StartWorker(int6
   if (start.user() > 0) start.set_user(start.user() + static_cast<int32_t>(number));
   // A name of its own, in case the last worker's folder cannot be removed.
   start.set_folder(StrCat(options_.start.folder(), "/worker-", number, "-", starts_.fetch_add(1)));
-  FRESHET_RETURN_IF_ERROR(MakeFolder(start.folder(), static_cast<unsigned>(start.user())));
   std::unique_ptr<Worker> worker;
   {
     const MutexLock lock(processes_mu_);
+    if (stopping_) return absl::CancelledError("the sandbox ends");
+    FRESHET_RETURN_IF_ERROR(MakeFolder(start.folder(), static_cast<unsigned>(start.user())));
     FRESHET_ASSIGN_OR_RETURN(auto ends, SocketPair());
     SubprocessOptions process;
     process.argv = options_.argv;
@@ -193,6 +195,11 @@ absl::StatusOr<v1::Outcome> WorkerPool::RunIn(int64_t number, std::unique_ptr<Wo
                                               const Waiting& waiting) {
   if (waiting.abandoned.stop_requested()) return absl::CancelledError("the caller has left");
   if (absl::Now() - waiting.since > options_.max_wait) return Late();
+  // It may have ended since its last program.
+  if (worker->process().WaitFor(absl::ZeroDuration())) {
+    EndWorker(std::move(worker));
+    FRESHET_ASSIGN_OR_RETURN(worker, StartWorker(number));
+  }
   absl::StatusOr<v1::Outcome> outcome = worker->Run(waiting.program);
   if (outcome.ok()) return outcome;
   FRESHET_LOG(Warning) << "event=sandbox_worker_lost worker=" << number
@@ -227,12 +234,9 @@ bool WorkerPool::PauseBeforeStart() {
 
 void WorkerPool::Work(int64_t number, std::unique_ptr<Worker> worker) {
   while (true) {
-    // A worker may have ended since its last program.
-    if (worker != nullptr && worker->process().WaitFor(absl::ZeroDuration())) {
-      EndWorker(std::move(worker));
-    }
     if (worker == nullptr) {
       auto started = StartWorker(number);
+      if (absl::IsCancelled(started.status())) return;
       if (!started.ok()) {
         FRESHET_LOG(Error) << "event=sandbox_worker_not_started worker=" << number
                            << " reason=" << LogQuoted(Message(started.status()));
@@ -250,7 +254,7 @@ void WorkerPool::Work(int64_t number, std::unique_ptr<Worker> worker) {
     }
     next->done(std::move(outcome));
   }
-  EndWorker(std::move(worker));
+  if (worker != nullptr) EndWorker(std::move(worker));
 }
 
 int64_t WorkerPool::queued() const {

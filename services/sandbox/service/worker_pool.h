@@ -93,6 +93,7 @@ class WorkerPool {
   // Held while a worker is started or what it has left is killed.
   Mutex processes_mu_;
   std::vector<pid_t> processes_ ABSL_GUARDED_BY(processes_mu_);  // of the workers
+  bool stopping_ ABSL_GUARDED_BY(processes_mu_) = false;         // no worker is started any more
   mutable Mutex mu_;
   CondVar changed_;
   std::deque<Waiting> queue_ ABSL_GUARDED_BY(mu_);

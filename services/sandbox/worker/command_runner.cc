@@ -26,6 +26,8 @@ namespace {
 // How often memory and files are measured.
 constexpr absl::Duration kMeasurePeriod = absl::Milliseconds(20);
 constexpr absl::Duration kEndPatience = absl::Seconds(20);
+// Address space of programs that reserve more than they use.
+constexpr uint64_t kReservedBytes = uint64_t{64} << 30;
 // Files and folders that a program may have.
 constexpr int64_t kMaxEntries = 4096;
 
@@ -80,7 +82,7 @@ CommandResult::End ExceededLimit(const CommandLimits& limits, const ProgramFolde
   if (ResidentBytes(members) > limits.memory_bytes) return CommandResult::END_MEMORY_LIMIT;
   const FolderUse use = folder.Use(kMaxEntries);
   if (use.entries >= kMaxEntries ||
-      use.bytes + NamelessBytes(members, folder.path()) > limits.folder_bytes) {
+      use.bytes + UnseenBytes(members, folder.path()) > limits.folder_bytes) {
     return CommandResult::END_FOLDER_LIMIT;
   }
   return CommandResult::END_UNSPECIFIED;
@@ -132,9 +134,8 @@ absl::StatusOr<CommandResult> CommandRunner::Run(const Command& command) const {
   if (command.built != nullptr) access.push_back({command.built->descriptor(), /*write=*/false});
   FRESHET_ASSIGN_OR_RETURN(const UniqueFd rules, rules_.Make(access));
   FreshetConfinement confinement{};
-  if (command.limit_address_space) {
-    confinement.address_space_bytes = static_cast<uint64_t>(limits_.memory_bytes);
-  }
+  confinement.address_space_bytes =
+      command.limit_address_space ? static_cast<uint64_t>(limits_.memory_bytes) : kReservedBytes;
   confinement.cpu_seconds = static_cast<uint64_t>(absl::ToInt64Seconds(command.time)) + 2;
   confinement.file_bytes = static_cast<uint64_t>(limits_.folder_bytes);
   ProcessTree tree;

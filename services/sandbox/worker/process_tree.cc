@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <string>
@@ -85,60 +86,78 @@ bool HasEnded(const std::string& thread) {
   return true;
 }
 
-// Disk space of a thread's open files without a name.
-int64_t NamelessFiles(const std::string& thread) {
+// What may still be looked at in one measurement; a program with more has too much.
+struct Budget {
+  int64_t lines = 50'000;
+  bool Take() { return --lines >= 0; }
+};
+
+// Disk space of a thread's open files without a name, and what its pipes and sockets can hold.
+int64_t UnseenBytes(const std::string& thread, Budget& budget) {
+  constexpr int64_t kPipeBytes = 64 << 10;
+  constexpr int64_t kSocketBytes = 512 << 10;
   const std::unique_ptr<DIR, CloseFolder> folder(::opendir((thread + "/fd").c_str()));
   // What cannot be measured is too much.
   if (folder == nullptr) return HasEnded(thread) ? 0 : kTooMuch;
   int64_t bytes = 0;
   while (const dirent* entry = ::readdir(folder.get())) {
     struct stat about {};
-    if (::fstatat(::dirfd(folder.get()), entry->d_name, &about, 0) == 0 && S_ISREG(about.st_mode) &&
-        about.st_nlink == 0) {
-      bytes += about.st_blocks * 512;
+    if (!budget.Take()) return kTooMuch;
+    if (::fstatat(::dirfd(folder.get()), entry->d_name, &about, 0) != 0) continue;
+    if (S_ISREG(about.st_mode) && about.st_nlink == 0) bytes += about.st_blocks * 512;
+    if (S_ISFIFO(about.st_mode)) bytes += kPipeBytes;
+    if (S_ISSOCK(about.st_mode)) bytes += kSocketBytes;
+  }
+  return bytes;
+}
+
+// Whether a process maps a file below `folder` that has no name any more, or too much to look at.
+bool MapsNamelessFile(pid_t process, const std::string& folder, Budget& budget) {
+  std::ifstream maps(StrCat("/proc/", process, "/maps"));
+  for (std::string line; std::getline(maps, line);) {
+    if (!budget.Take()) return true;
+    if (line.ends_with(" (deleted)") && line.find(folder) != std::string::npos) return true;
+  }
+  return false;
+}
+
+// Memory of a process, with its page tables but without files, from the folder of one of its
+// threads.
+int64_t AnonymousBytes(const std::string& thread) {
+  const File file = Open(thread + "/status");
+  char line[256];
+  int64_t bytes = 0;
+  while (file != nullptr && std::fgets(line, sizeof(line), file.get()) != nullptr) {
+    long long kilobytes = 0;
+    for (const char* field : {"RssAnon: %lld", "RssShmem: %lld", "VmPTE: %lld"}) {
+      if (std::sscanf(line, field, &kilobytes) == 1) bytes += kilobytes << 10;
     }
   }
   return bytes;
 }
 
-// Whether a process maps a file below `folder` that has no name any more.
-bool MapsNamelessFile(pid_t process, const std::string& folder) {
-  const File maps = Open(StrCat("/proc/", process, "/maps"));
-  char line[4096 + 256];
-  while (maps != nullptr && std::fgets(line, sizeof(line), maps.get()) != nullptr) {
-    const std::string_view text = line;
-    if (text.ends_with(" (deleted)\n") && text.find(folder) != std::string_view::npos) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 int64_t ResidentBytes(const std::vector<pid_t>& processes) {
-  static const int64_t page = ::sysconf(_SC_PAGESIZE);
-  int64_t pages = 0;
-  for (const pid_t process : processes) {
-    int64_t most = 0;  // threads share their memory
-    ForEachThread(process, [&most](const std::string& folder) {
-      const File file = Open(folder + "/statm");
-      long long resident = 0, shared = 0;
-      if (file != nullptr && std::fscanf(file.get(), "%*s %lld %lld", &resident, &shared) == 2) {
-        most = std::max<int64_t>(most, resident - shared);
-      }
-    });
-    pages += most;
-  }
-  return pages * page;
-}
-
-int64_t NamelessBytes(const std::vector<pid_t>& processes, const std::string& folder) {
   int64_t bytes = 0;
   for (const pid_t process : processes) {
-    if (MapsNamelessFile(process, folder)) return kTooMuch;
-    // Threads share their descriptors, unless the first one has ended.
-    int64_t most = 0;
+    int64_t most = 0;  // threads share their memory, unless the first one has ended
     ForEachThread(process, [&most](const std::string& thread) {
-      most = std::max(most, NamelessFiles(thread));
+      if (most == 0) most = AnonymousBytes(thread);
+    });
+    bytes += most;
+  }
+  return bytes;
+}
+
+int64_t UnseenBytes(const std::vector<pid_t>& processes, const std::string& folder) {
+  Budget budget;
+  int64_t bytes = 0;
+  for (const pid_t process : processes) {
+    if (MapsNamelessFile(process, folder, budget)) return kTooMuch;
+    int64_t most = 0;  // threads share their descriptors, unless the first one has ended
+    ForEachThread(process, [&](const std::string& thread) {
+      if (most == 0) most = UnseenBytes(thread, budget);
     });
     if (most == kTooMuch) return kTooMuch;
     bytes += most;

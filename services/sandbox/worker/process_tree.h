@@ -25,13 +25,14 @@ struct ProcessTree {
 // Parents first.
 std::vector<pid_t> Members(const ProcessTree& tree);
 
-// Memory of these processes together, without that of files; pages that they share since a fork
-// count for each.
+// Memory of these processes together, with page tables but without that of files; pages that they
+// share since a fork count for each.
 int64_t ResidentBytes(const std::vector<pid_t>& processes);
-// Disk space of files that these processes have open and that have no name any more; a file counts
-// for each process. Too much for any limit if it cannot be measured: a process whose descriptors
-// cannot be listed, or that maps such a file below `folder`.
-int64_t NamelessBytes(const std::vector<pid_t>& processes, const std::string& folder);
+// Disk space of files that these processes have open and that have no name any more, and what their
+// pipes and sockets can hold; each counts for each process. Too much for any limit if it cannot be
+// measured: descriptors that cannot be listed, more than can be looked at in time, or a mapping of
+// such a file below `folder`, an absolute path without links.
+int64_t UnseenBytes(const std::vector<pid_t>& processes, const std::string& folder);
 
 // Kills all of them, and waits for this process's children among them, whose processor time is
 // added to `cpu_seconds`. Needs that they start no others meanwhile. INTERNAL: some still exist

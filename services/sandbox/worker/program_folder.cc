@@ -10,8 +10,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "base/str_cat.h"
@@ -49,6 +47,28 @@ absl::Status WriteError(const std::string& path) {
                    error == ENAMETOOLONG || error == EXDEV;
   return StatusOf(bad ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kInternal, "file ",
                   path, ": ", std::strerror(error));
+}
+
+// Removes a file, or a folder with everything in it. A folder without permissions hides what is in
+// it from its own owner, so it gets them first.
+bool RemoveBelow(int parent, const char* name) {
+  struct stat about {};
+  if (::fstatat(parent, name, &about, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT;
+  if (!S_ISDIR(about.st_mode)) return ::unlinkat(parent, name, 0) == 0;
+  (void)::fchmodat(parent, name, 0700, 0);
+  const int folder = ::openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  DIR* list = folder < 0 ? nullptr : ::fdopendir(folder);
+  if (list == nullptr) {
+    if (folder >= 0) ::close(folder);
+    return false;
+  }
+  bool removed = true;
+  while (const dirent* entry = ::readdir(list)) {
+    const std::string_view below = entry->d_name;
+    if (below != "." && below != "..") removed &= RemoveBelow(::dirfd(list), entry->d_name);
+  }
+  ::closedir(list);
+  return removed && ::unlinkat(parent, name, AT_REMOVEDIR) == 0;
 }
 
 void AddUse(int folder, int64_t most_entries, int depth, FolderUse& use) {
@@ -107,26 +127,13 @@ absl::StatusOr<std::unique_ptr<ProgramFolder>> ProgramFolder::Create(const std::
 ProgramFolder::ProgramFolder(std::string path, UniqueFd descriptor)
     : path_(std::move(path)), descriptor_(std::move(descriptor)) {}
 
-ProgramFolder::~ProgramFolder() { (void)RemoveFolder(path_); }
+ProgramFolder::~ProgramFolder() { (void)Remove(); }
+
+absl::Status ProgramFolder::Remove() const { return RemoveFolder(path_); }
 
 absl::Status RemoveFolder(const std::string& path) {
-  std::error_code failed;
-  std::filesystem::remove_all(path, failed);
-  // A folder without permissions hides what is in it from its own owner.
-  for (int tries = 0; tries < kMaxDepth && failed; ++tries) {
-    std::error_code walked;
-    using Iterator = std::filesystem::recursive_directory_iterator;
-    for (Iterator entry(path, std::filesystem::directory_options::skip_permission_denied, walked),
-         end;
-         !walked && entry != end; entry.increment(walked)) {
-      std::error_code ignored;
-      if (entry->is_directory(ignored) && !entry->is_symlink(ignored)) {
-        std::filesystem::permissions(entry->path(), std::filesystem::perms::owner_all, ignored);
-      }
-    }
-    std::filesystem::remove_all(path, failed);
-  }
-  return failed ? Internal(path, ": ", failed.message()) : absl::OkStatus();
+  if (RemoveBelow(AT_FDCWD, path.c_str())) return absl::OkStatus();
+  return Internal(path, " cannot be removed: ", std::strerror(errno));
 }
 
 absl::Status ProgramFolder::Write(const std::string& path, std::string_view content) const {
@@ -172,7 +179,8 @@ absl::Status ProgramFolder::MakeExecutable(const std::string& path) const {
 FolderUse ProgramFolder::Use(int64_t most_entries) const {
   FolderUse use;
   const int folder = ::openat(descriptor(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder >= 0) AddUse(folder, most_entries, 0, use);
+  if (folder < 0) return {0, most_entries};  // what it holds cannot be measured
+  AddUse(folder, most_entries, 0, use);
   return use;
 }
 

@@ -23,6 +23,7 @@ struct FolderUse {
 bool IsInside(std::string_view path);
 
 // Removes a folder with everything in it, also folders without permissions. Follows no links.
+// Nothing else may change it meanwhile. INTERNAL: something is left.
 absl::Status RemoveFolder(const std::string& path);
 
 // A folder for one program, with a random name, removed with this object. What the program makes in
@@ -43,6 +44,8 @@ class ProgramFolder {
   absl::StatusOr<std::string> Read(const std::string& path, int64_t most) const;
   // NOT_FOUND: it is no regular file.
   absl::Status MakeExecutable(const std::string& path) const;
+  // INTERNAL: something is left.
+  absl::Status Remove() const;
   // Stops counting at `most_entries`, and counts as many if folders are nested more than 64 deep,
   // or one cannot be listed.
   FolderUse Use(int64_t most_entries) const;

@@ -106,6 +106,7 @@ absl::Status ProgramRunner::Fill(const Program& program, Outcome& outcome) const
     if (i + 1 == program.inputs_size()) {
       FRESHET_RETURN_IF_ERROR(Fetch(program, *folder, outcome));
     }
+    FRESHET_RETURN_IF_ERROR(folder->Remove());
   }
   return absl::OkStatus();
 }

@@ -75,6 +75,12 @@ TEST_F(ProgramFolderTest, DeepNestingCountsAsTooMuch) {
   EXPECT_EQ(folder_->Use(1000).entries, 1000);
 }
 
+TEST_F(ProgramFolderTest, WhatCannotBeListedCountsAsTooMuch) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root can list every folder";
+  ASSERT_EQ(::chmod(folder_->path().c_str(), 0300), 0);
+  EXPECT_EQ(folder_->Use(1000).entries, 1000);
+}
+
 TEST_F(ProgramFolderTest, IsRemovedWithWhatHidesInIt) {
   const std::string path = folder_->path();
   ASSERT_TRUE(folder_->Write("hidden/file", "x").ok());
