@@ -39,7 +39,8 @@ void Receive(int control, FreshetConfinement* confinement, unsigned char* filter
   if (got < static_cast<ssize_t>(sizeof(*confinement)) || carried == nullptr ||
       carried->cmsg_type != SCM_RIGHTS ||
       carried->cmsg_len != CMSG_LEN(sizeof(int) * kFreshetConfinementFds) ||
-      static_cast<uint64_t>(got) != sizeof(*confinement) + confinement->filter_size) {
+      static_cast<uint64_t>(got) !=
+          sizeof(*confinement) + confinement->filter_size + confinement->last_filter_size) {
     Fail(control, "a message that says how to confine");
   }
   memcpy(fds, CMSG_DATA(carried), sizeof(int) * kFreshetConfinementFds);
@@ -48,6 +49,30 @@ void Receive(int control, FreshetConfinement* confinement, unsigned char* filter
 void Limit(int control, __rlimit_resource resource, uint64_t value) {
   const rlimit limit{value, value};
   if (setrlimit(resource, &limit) != 0) Fail(control, "setrlimit");
+}
+
+void SendListener(int control, int listener) {
+  char byte = 0;
+  iovec part{&byte, 1};
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = space;
+  message.msg_controllen = sizeof(space);
+  cmsghdr* carried = CMSG_FIRSTHDR(&message);
+  carried->cmsg_level = SOL_SOCKET;
+  carried->cmsg_type = SCM_RIGHTS;
+  carried->cmsg_len = CMSG_LEN(sizeof(int));
+  memcpy(CMSG_DATA(carried), &listener, sizeof(int));
+  if (sendmsg(control, &message, MSG_NOSIGNAL) != 1) _exit(127);
+}
+
+// Returns the descriptor of the filter's notifications, if `flags` ask for it.
+long LoadFilter(unsigned char* filter, uint64_t size, unsigned long flags) {
+  sock_fprog program{static_cast<unsigned short>(size / sizeof(sock_filter)),
+                     reinterpret_cast<sock_filter*>(filter)};
+  return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
 }
 
 }  // namespace
@@ -78,13 +103,18 @@ void FreshetConfine(int control) {
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) Fail(control, "PR_SET_NO_NEW_PRIVS");
   if (syscall(SYS_landlock_restrict_self, fds[4], 0) != 0) Fail(control, "Landlock");
 
-  sock_fprog program{static_cast<unsigned short>(confinement.filter_size / sizeof(sock_filter)),
-                     reinterpret_cast<sock_filter*>(filter)};
-  const long listener =
-      syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, &program);
+  // Without the second flag, which Linux 5.19 brought, a signal makes a call ask again.
+  constexpr unsigned long kWaitKillable = 1UL << 5;
+  long listener =
+      LoadFilter(filter, confinement.filter_size, SECCOMP_FILTER_FLAG_NEW_LISTENER | kWaitKillable);
+  if (listener < 0 && errno == EINVAL) {
+    listener = LoadFilter(filter, confinement.filter_size, SECCOMP_FILTER_FLAG_NEW_LISTENER);
+  }
   if (listener < 0) Fail(control, "seccomp");
-  const int number = static_cast<int>(listener);
-  if (send(control, &number, sizeof(number), MSG_NOSIGNAL) != sizeof(number)) _exit(127);
+  SendListener(control, static_cast<int>(listener));
+  if (LoadFilter(filter + confinement.filter_size, confinement.last_filter_size, 0) != 0) {
+    Fail(control, "the last seccomp filter");
+  }
   char go = 0;
   if (recv(control, &go, 1, 0) != 1) _exit(127);
   // The program must not answer its own notifications.

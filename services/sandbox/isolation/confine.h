@@ -8,23 +8,23 @@
 
 extern "C" {
 
-// What the worker sends over the control socket, followed by `filter_size` bytes: an array of
-// struct sock_filter. The message carries descriptors: standard input, output and error, the
-// working folder, and a Landlock ruleset.
+// What the worker sends over the control socket, followed by two seccomp filters, arrays of struct
+// sock_filter, of so many bytes. The message carries descriptors: standard input, output and error,
+// the working folder, and a Landlock ruleset.
 struct FreshetConfinement {
   uint64_t address_space_bytes;  // 0: no limit
   uint64_t cpu_seconds;
   uint64_t file_bytes;
-  uint64_t filter_size;
+  uint64_t filter_size;       // of the first filter, whose notifications the worker answers
+  uint64_t last_filter_size;  // of the second one
 };
 enum { kFreshetConfinementFds = 5 };
-enum { kFreshetMaxFilterBytes = 65536 };
+enum { kFreshetMaxFilterBytes = 65536 };  // of both
 
 // Confines this process for good, as the message on `control` says, and closes all descriptors but
-// 0, 1 and 2. Answers with the number, an int, of the descriptor of the filter's notifications,
-// which the worker then takes by pidfd_getfd, and returns after the next message of one byte. If
-// anything fails, answers with a longer text that says what, and ends the process. Only for a
-// process with one thread.
+// 0, 1 and 2. Answers with the descriptor of the first filter's notifications, and returns after
+// the next message of one byte. If anything fails, answers with a text that says what, and ends the
+// process. Only for a process with one thread.
 void FreshetConfine(int control);
 }
 

@@ -125,9 +125,19 @@ absl::StatusOr<std::string> Export(scmp_filter_ctx filter) {
   return program;
 }
 
-}  // namespace
+// What only FreshetConfine needs.
+constexpr const char* kForSupervision[] = {"seccomp", "sendmsg"};
 
-absl::StatusOr<std::string> MakeSyscallFilter() {
+absl::StatusOr<std::string> MakeLastFilter() {
+  const std::unique_ptr<void, ReleaseFilter> filter(seccomp_init(SCMP_ACT_ALLOW));
+  if (filter == nullptr) return Internal("seccomp_init failed");
+  Rules rules(filter.get());
+  for (const char* name : kForSupervision) rules.Add(SCMP_ACT_ERRNO(ENOSYS), name);
+  FRESHET_RETURN_IF_ERROR(rules.status());
+  return Export(filter.get());
+}
+
+absl::StatusOr<std::string> MakeFirstFilter() {
   const std::unique_ptr<void, ReleaseFilter> filter(seccomp_init(SCMP_ACT_ERRNO(ENOSYS)));
   if (filter == nullptr) return Internal("seccomp_init failed");
   // A tree, not a list of comparisons.
@@ -136,6 +146,7 @@ absl::StatusOr<std::string> MakeSyscallFilter() {
   }
   Rules rules(filter.get());
   for (const char* name : kAllowed) rules.Add(SCMP_ACT_ALLOW, name);
+  for (const char* name : kForSupervision) rules.Add(SCMP_ACT_ALLOW, name);
   // Datagrams could be sent to other sockets.
   for (const uint64_t type : {SOCK_STREAM, SOCK_SEQPACKET}) {
     rules.Add(SCMP_ACT_ALLOW, "socketpair",
@@ -178,6 +189,15 @@ absl::StatusOr<std::string> MakeSyscallFilter() {
   }
   FRESHET_RETURN_IF_ERROR(rules.status());
   return Export(filter.get());
+}
+
+}  // namespace
+
+absl::StatusOr<SyscallFilters> MakeSyscallFilters() {
+  SyscallFilters filters;
+  FRESHET_ASSIGN_OR_RETURN(filters.first, MakeFirstFilter());
+  FRESHET_ASSIGN_OR_RETURN(filters.last, MakeLastFilter());
+  return filters;
 }
 
 }  // namespace freshet::sandbox

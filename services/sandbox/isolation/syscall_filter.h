@@ -7,12 +7,18 @@
 
 namespace freshet::sandbox {
 
-// The seccomp filter of programs, as an array of struct sock_filter. It allows what programs need
-// to compute and to use files, threads and processes; whatever it does not name fails with ENOSYS:
-// sockets (but pairs), namespaces, mounts, ptrace, and access to other processes. Starting a
-// process or thread, and sending a signal, ask the supervisor (SECCOMP_RET_USER_NOTIF). INTERNAL:
-// libseccomp cannot make it.
-absl::StatusOr<std::string> MakeSyscallFilter();
+// The seccomp filters of programs, as arrays of struct sock_filter.
+struct SyscallFilters {
+  // Allows what programs need to compute and to use files, threads and processes; whatever it does
+  // not name fails with ENOSYS: sockets (but pairs), namespaces, mounts, ptrace, and access to
+  // other processes. Starting a process or thread, and sending a signal, ask the supervisor
+  // (SECCOMP_RET_USER_NOTIF).
+  std::string first;
+  // Forbids what is needed to give the first one's notifications to the supervisor.
+  std::string last;
+};
+// INTERNAL: libseccomp cannot make them.
+absl::StatusOr<SyscallFilters> MakeSyscallFilters();
 
 }  // namespace freshet::sandbox
 

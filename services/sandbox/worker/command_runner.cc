@@ -125,9 +125,9 @@ CommandResult::End Watch(const ConfinedProcess& process, Supervision& supervisio
 
 }  // namespace
 
-CommandRunner::CommandRunner(std::string filter, FileRules rules, const PythonProcess* python,
+CommandRunner::CommandRunner(SyscallFilters filters, FileRules rules, const PythonProcess* python,
                              const CommandLimits& limits)
-    : filter_(std::move(filter)), rules_(std::move(rules)), python_(python), limits_(limits) {}
+    : filters_(std::move(filters)), rules_(std::move(rules)), python_(python), limits_(limits) {}
 
 absl::StatusOr<CommandResult> CommandRunner::Run(const Command& command) const {
   std::vector<PathAccess> access = {{command.folder->descriptor(), /*write=*/true}};
@@ -148,7 +148,7 @@ absl::StatusOr<CommandResult> CommandRunner::Run(const Command& command) const {
   FRESHET_ASSIGN_OR_RETURN(
       const ConfinedProcess process,
       StartConfined({command.argv, python_, command.input, command.folder->descriptor(),
-                     rules.get(), filter_, confinement}));
+                     rules.get(), filters_, confinement}));
   Supervision supervision(process.listener.get(), limits_.tasks, [&tree] { return Members(tree); });
   const int64_t output_bytes =
       command.output_bytes > 0 ? command.output_bytes : limits_.output_bytes;

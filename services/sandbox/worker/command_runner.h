@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "freshet/sandbox/v1/sandbox.pb.h"
 #include "services/sandbox/isolation/file_access.h"
+#include "services/sandbox/isolation/syscall_filter.h"
 #include "services/sandbox/worker/program_folder.h"
 #include "services/sandbox/worker/python_process.h"
 
@@ -41,9 +42,8 @@ struct Command {
 // have one thread, and adopt orphans.
 class CommandRunner {
  public:
-  // `filter` is that of MakeSyscallFilter. `python` may be null if no command needs it; it must
-  // outlive the runner.
-  CommandRunner(std::string filter, FileRules rules, const PythonProcess* python,
+  // `python` may be null if no command needs it; it must outlive the runner.
+  CommandRunner(SyscallFilters filters, FileRules rules, const PythonProcess* python,
                 const CommandLimits& limits);
 
   const CommandLimits& limits() const { return limits_; }
@@ -51,7 +51,7 @@ class CommandRunner {
   absl::StatusOr<sandbox::v1::CommandResult> Run(const Command& command) const;
 
  private:
-  const std::string filter_;
+  const SyscallFilters filters_;
   const FileRules rules_;
   const PythonProcess* const python_;
   const CommandLimits limits_;

@@ -59,15 +59,18 @@ absl::StatusOr<UniqueFd> MakeInput(std::string_view text) {
   ::_exit(127);
 }
 
-absl::Status SendConfinement(int control, FreshetConfinement confinement, std::string_view filter,
+absl::Status SendConfinement(int control, FreshetConfinement confinement,
+                             const SyscallFilters& filters,
                              const int (&fds)[kFreshetConfinementFds]) {
-  confinement.filter_size = filter.size();
-  iovec parts[2] = {{&confinement, sizeof(confinement)},
-                    {const_cast<char*>(filter.data()), filter.size()}};
+  confinement.filter_size = filters.first.size();
+  confinement.last_filter_size = filters.last.size();
+  iovec parts[3] = {{&confinement, sizeof(confinement)},
+                    {const_cast<char*>(filters.first.data()), filters.first.size()},
+                    {const_cast<char*>(filters.last.data()), filters.last.size()}};
   alignas(cmsghdr) char space[CMSG_SPACE(sizeof(fds))] = {};
   msghdr message{};
   message.msg_iov = parts;
-  message.msg_iovlen = 2;
+  message.msg_iovlen = 3;
   message.msg_control = space;
   message.msg_controllen = sizeof(space);
   cmsghdr* carried = CMSG_FIRSTHDR(&message);
@@ -79,7 +82,7 @@ absl::Status SendConfinement(int control, FreshetConfinement confinement, std::s
   return absl::OkStatus();
 }
 
-// Who has confined itself, and the listener of its filter.
+// The listener of a process's filter, and which process it is.
 absl::Status ReceiveListener(int control, ConfinedProcess& process) {
   pollfd wanted{control, POLLIN, 0};
   if (::poll(&wanted, 1, kConfineMilliseconds) != 1) {
@@ -87,7 +90,7 @@ absl::Status ReceiveListener(int control, ConfinedProcess& process) {
   }
   char text[256];
   iovec part{text, sizeof(text)};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(ucred))];
+  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(ucred))];
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
@@ -95,24 +98,26 @@ absl::Status ReceiveListener(int control, ConfinedProcess& process) {
   message.msg_controllen = sizeof(space);
   const ssize_t got = ::recvmsg(control, &message, MSG_CMSG_CLOEXEC);
   if (got <= 0) return absl::UnavailableError("the program's process has ended");
-  int listener = -1;
-  if (got != sizeof(listener)) {
+  for (cmsghdr* carried = CMSG_FIRSTHDR(&message); carried != nullptr;
+       carried = CMSG_NXTHDR(&message, carried)) {
+    if (carried->cmsg_level != SOL_SOCKET) continue;
+    if (carried->cmsg_type == SCM_RIGHTS) {
+      int listener = -1;
+      std::memcpy(&listener, CMSG_DATA(carried), sizeof(listener));
+      process.listener = UniqueFd(listener);
+    } else if (carried->cmsg_type == SCM_CREDENTIALS) {
+      ucred sender{};
+      std::memcpy(&sender, CMSG_DATA(carried), sizeof(sender));
+      process.pid = sender.pid;
+    }
+  }
+  if (process.listener.get() < 0) {
     return StatusOf(absl::StatusCode::kUnavailable, "a program cannot be confined: ",
                     std::string_view(text, static_cast<size_t>(got)));
   }
-  std::memcpy(&listener, text, sizeof(listener));
-  const cmsghdr* carried = CMSG_FIRSTHDR(&message);
-  if (carried == nullptr || carried->cmsg_type != SCM_CREDENTIALS) {
-    return Internal("a message without its sender");
-  }
-  ucred sender{};
-  std::memcpy(&sender, CMSG_DATA(carried), sizeof(sender));
-  process.pid = sender.pid;
+  if (process.pid <= 0) return Internal("a message without its sender");
   process.process = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
-  if (process.process.get() < 0) return Failed("pidfd_open");
-  process.listener =
-      UniqueFd(static_cast<int>(::syscall(SYS_pidfd_getfd, process.process.get(), listener, 0)));
-  return process.listener.get() < 0 ? Failed("pidfd_getfd") : absl::OkStatus();
+  return process.process.get() < 0 ? Failed("pidfd_open") : absl::OkStatus();
 }
 
 }  // namespace
@@ -142,7 +147,7 @@ absl::StatusOr<ConfinedProcess> StartConfined(const ConfinedStart& start) {
   theirs = UniqueFd();
   const int fds[kFreshetConfinementFds] = {input.get(), output.second.get(), error.second.get(),
                                            start.folder, start.rules};
-  FRESHET_RETURN_IF_ERROR(SendConfinement(ours.get(), start.confinement, start.filter, fds));
+  FRESHET_RETURN_IF_ERROR(SendConfinement(ours.get(), start.confinement, start.filters, fds));
   ConfinedProcess process;
   FRESHET_RETURN_IF_ERROR(ReceiveListener(ours.get(), process));
   if (::send(ours.get(), "", 1, MSG_NOSIGNAL) != 1) return Failed("starting the program");

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "base/unique_fd.h"
 #include "services/sandbox/isolation/confine.h"
+#include "services/sandbox/isolation/syscall_filter.h"
 #include "services/sandbox/worker/python_process.h"
 
 namespace freshet::sandbox {
@@ -30,7 +31,7 @@ struct ConfinedStart {
   std::string_view input;
   int folder;  // to work in
   int rules;   // of FileRules::Make
-  std::string_view filter;
+  const SyscallFilters& filters;
   FreshetConfinement confinement;
 };
 

@@ -124,11 +124,11 @@ absl::StatusOr<Tools> Prepare(const v1::WorkerStart& start, std::vector<std::str
     readable.insert(readable.end(), paths.begin(), paths.end());
   }
   FRESHET_RETURN_IF_ERROR(CheckReadable(readable));
-  FRESHET_ASSIGN_OR_RETURN(std::string filter, MakeSyscallFilter());
+  FRESHET_ASSIGN_OR_RETURN(SyscallFilters filters, MakeSyscallFilters());
   const CommandLimits limits{start.max_tasks(), start.max_memory_bytes(), start.max_folder_bytes(),
                              start.max_output_bytes()};
   FRESHET_ASSIGN_OR_RETURN(FileRules rules, FileRules::Create(readable));
-  tools.commands = std::make_unique<CommandRunner>(std::move(filter), std::move(rules),
+  tools.commands = std::make_unique<CommandRunner>(std::move(filters), std::move(rules),
                                                    tools.python.get(), limits);
   tools.programs = std::make_unique<ProgramRunner>(start.folder(), start.python(), *tools.commands);
   FRESHET_RETURN_IF_ERROR(TryProgram(tools, start.folder()));
