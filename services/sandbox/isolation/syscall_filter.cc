@@ -84,6 +84,14 @@ constexpr uint64_t kDeviceRequests[] = {TCGETS,  TIOCGWINSZ, TIOCGPGRP, FIONREAD
 constexpr uint64_t kSharedMemory = MAP_SHARED | MAP_ANONYMOUS;
 constexpr uint64_t kSocketType = 0xF;
 
+scmp_arg_cmp Compare(unsigned argument, scmp_compare comparison, uint64_t value) {
+  return {argument, comparison, value, 0};
+}
+// Whether (argument & mask) == value.
+scmp_arg_cmp Masked(unsigned argument, uint64_t mask, uint64_t value) {
+  return {argument, SCMP_CMP_MASKED_EQ, mask, value};
+}
+
 struct ReleaseFilter {
   void operator()(void* filter) const { seccomp_release(filter); }
 };
@@ -150,40 +158,38 @@ absl::StatusOr<std::string> MakeFirstFilter() {
   // Datagrams could be sent to other sockets.
   for (const uint64_t type : {SOCK_STREAM, SOCK_SEQPACKET}) {
     rules.Add(SCMP_ACT_ALLOW, "socketpair",
-              {SCMP_A0(SCMP_CMP_EQ, AF_UNIX), SCMP_A1(SCMP_CMP_MASKED_EQ, kSocketType, type)});
+              {Compare(0, SCMP_CMP_EQ, AF_UNIX), Masked(1, kSocketType, type)});
   }
   for (const uint64_t option : kProcessOptions) {
-    rules.Add(SCMP_ACT_ALLOW, "prctl", {SCMP_A0(SCMP_CMP_MASKED_EQ, kLowHalf, option)});
+    rules.Add(SCMP_ACT_ALLOW, "prctl", {Masked(0, kLowHalf, option)});
   }
   for (const uint64_t command : kFileCommands) {
-    rules.Add(SCMP_ACT_ALLOW, "fcntl", {SCMP_A1(SCMP_CMP_MASKED_EQ, kLowHalf, command)});
+    rules.Add(SCMP_ACT_ALLOW, "fcntl", {Masked(1, kLowHalf, command)});
   }
   for (const uint64_t request : kDeviceRequests) {
-    rules.Add(SCMP_ACT_ALLOW, "ioctl", {SCMP_A1(SCMP_CMP_MASKED_EQ, kLowHalf, request)});
+    rules.Add(SCMP_ACT_ALLOW, "ioctl", {Masked(1, kLowHalf, request)});
   }
   for (const uint64_t kind : {uint64_t{0}, uint64_t{MAP_SHARED}, uint64_t{MAP_ANONYMOUS}}) {
-    rules.Add(SCMP_ACT_ALLOW, "mmap", {SCMP_A3(SCMP_CMP_MASKED_EQ, kSharedMemory, kind)});
+    rules.Add(SCMP_ACT_ALLOW, "mmap", {Masked(3, kSharedMemory, kind)});
   }
   // Landlock does not cover these: by path they have no effect, and by descriptor they are allowed.
   for (const char* name : {"chmod", "fchmodat", "utime", "utimes", "futimesat"}) {
     rules.Add(SCMP_ACT_ERRNO(0), name);
   }
-  rules.Add(SCMP_ACT_ALLOW, "utimensat", {SCMP_A1(SCMP_CMP_EQ, 0)});
-  rules.Add(SCMP_ACT_ERRNO(0), "utimensat", {SCMP_A1(SCMP_CMP_NE, 0)});
-  rules.Add(SCMP_ACT_ALLOW, "mknod", {SCMP_A1(SCMP_CMP_MASKED_EQ, S_IFMT, S_IFIFO)});
-  rules.Add(SCMP_ACT_ALLOW, "mknodat", {SCMP_A2(SCMP_CMP_MASKED_EQ, S_IFMT, S_IFIFO)});
+  rules.Add(SCMP_ACT_ALLOW, "utimensat", {Compare(1, SCMP_CMP_EQ, 0)});
+  rules.Add(SCMP_ACT_ERRNO(0), "utimensat", {Compare(1, SCMP_CMP_NE, 0)});
+  rules.Add(SCMP_ACT_ALLOW, "mknod", {Masked(1, S_IFMT, S_IFIFO)});
+  rules.Add(SCMP_ACT_ALLOW, "mknodat", {Masked(2, S_IFMT, S_IFIFO)});
   // Fills the folder faster than it is measured; the C library then writes zeros.
   rules.Add(SCMP_ACT_ERRNO(EOPNOTSUPP), "fallocate");
   // Limits and processors of the process itself.
-  rules.Add(SCMP_ACT_ALLOW, "prlimit64", {SCMP_A0(SCMP_CMP_EQ, 0)});
-  rules.Add(SCMP_ACT_ALLOW, "sched_setaffinity", {SCMP_A0(SCMP_CMP_EQ, 0)});
+  rules.Add(SCMP_ACT_ALLOW, "prlimit64", {Compare(0, SCMP_CMP_EQ, 0)});
+  rules.Add(SCMP_ACT_ALLOW, "sched_setaffinity", {Compare(0, SCMP_CMP_EQ, 0)});
   // PER_LINUX, and the question which one is in force.
-  rules.Add(SCMP_ACT_ALLOW, "personality", {SCMP_A0(SCMP_CMP_EQ, 0)});
-  rules.Add(SCMP_ACT_ALLOW, "personality", {SCMP_A0(SCMP_CMP_EQ, 0xFFFFFFFF)});
-  rules.Add(SCMP_ACT_NOTIFY, "clone",
-            {SCMP_A0(SCMP_CMP_MASKED_EQ, kForbiddenClone | CLONE_THREAD, 0)});
-  rules.Add(SCMP_ACT_NOTIFY, "clone",
-            {SCMP_A0(SCMP_CMP_MASKED_EQ, kForbiddenClone | kThread, kThread)});
+  rules.Add(SCMP_ACT_ALLOW, "personality", {Compare(0, SCMP_CMP_EQ, 0)});
+  rules.Add(SCMP_ACT_ALLOW, "personality", {Compare(0, SCMP_CMP_EQ, 0xFFFFFFFF)});
+  rules.Add(SCMP_ACT_NOTIFY, "clone", {Masked(0, kForbiddenClone | CLONE_THREAD, 0)});
+  rules.Add(SCMP_ACT_NOTIFY, "clone", {Masked(0, kForbiddenClone | kThread, kThread)});
   for (const char* name : {"fork", "vfork", "kill", "tkill", "tgkill"}) {
     rules.Add(SCMP_ACT_NOTIFY, name);
   }

@@ -15,7 +15,6 @@
 namespace freshet::sandbox {
 
 using nlohmann::json;
-using v1::CommandResult;
 
 namespace {
 

@@ -91,9 +91,10 @@ absl::StatusOr<std::unique_ptr<WorkerPool>> WorkerPool::Start(WorkerPoolOptions 
   std::unique_ptr<WorkerPool> pool(new WorkerPool(std::move(options)));
   FRESHET_ASSIGN_OR_RETURN(auto first, pool->StartWorker(0));
   for (int64_t number = 0; number < pool->options_.workers; ++number) {
-    pool->threads_.emplace_back([raw = pool.get(), number, worker = std::move(first)]() mutable {
-      raw->Work(number, std::move(worker));
-    });
+    pool->threads_.emplace_back(
+        [raw = pool.get(), number, worker = std::exchange(first, nullptr)]() mutable {
+          raw->Work(number, std::move(worker));
+        });
   }
   return pool;
 }

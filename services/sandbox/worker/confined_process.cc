@@ -51,6 +51,7 @@ absl::StatusOr<UniqueFd> MakeInput(std::string_view text) {
 
 [[noreturn]] void Execute(int control, const std::vector<std::string>& argv) {
   std::vector<char*> pointers;
+  pointers.reserve(argv.size() + 1);
   for (const std::string& word : argv) pointers.push_back(const_cast<char*>(word.c_str()));
   pointers.push_back(nullptr);
   FreshetConfine(control);
