@@ -57,7 +57,8 @@ UPGRADE = ["controller.keepHours=48", "rollout.drainTimeoutSeconds=25", "reward.
            # Makes the controller compute wanted replicas for the test of KEDA's scaler; nothing scales by them.
            "controller.extraArgs[0]=--pool-bounds=default=1..4"]
 # Containers beside reward workers, and settings of arithmetic.yaml that use them.
-OFFERED = ("reward.python.enabled=true", "reward.sandbox.enabled=true")
+# A node of two cores cannot promise a whole one to the sandbox.
+OFFERED = ("reward.python.enabled=true", "reward.sandbox.enabled=true", "reward.sandbox.resources.requests.cpu=100m")
 REWARDS = ("reward.timeout_ms=30000", "trainer.steps=5", "warmup.sft.steps=10", "eval=null",
            "reward.components={correct: {type: math}, runs: {type: code, text: assert True}}")
 # Of arithmetic.yaml with two ranks: long enough for a pod to be replaced.
