@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string>
 
+#include "base/str_cat.h"
 #include "tests/e2e/freshet_fixture.h"
 #include "tests/model/test_directory.h"
 #include "tests/testing/model_directory.h"
@@ -160,9 +161,9 @@ TEST_F(JobCommandsTest, EveryExampleIsValid) {
     if (entry.path().filename() == "stories.yaml") continue;
     if (entry.path().filename() == "gsm8k.yaml") continue;
     std::vector<std::string> args = {"validate", entry.path().string()};
-    if (entry.path().filename() == "calculator.yaml") {  // its path is relative to the repository
-      args.insert(args.end(),
-                  {"--set", std::string("dataset.path=") + kExamples + "/calculator.jsonl"});
+    const std::string name = entry.path().stem();
+    if (name == "calculator" || name == "code") {  // their paths are relative to the repository
+      args.insert(args.end(), {"--set", StrCat("dataset.path=", kExamples, "/", name, ".jsonl")});
     }
     const ChildResult result = Freshet(args);
     EXPECT_EQ(result.exit_code, 0) << entry.path() << "\n" << result.err;
