@@ -15,6 +15,7 @@
 #include "dataset/jsonl_dataset.h"
 #include "dataset/template_dataset.h"
 #include "job/eval_sets.h"
+#include "job/reward_types.h"
 #include "text/row_tokens.h"
 
 namespace freshet {
@@ -40,7 +41,7 @@ std::vector<std::string> RewardFields(const job::v1::Reward& reward) {
     const absl::StatusOr<TextTemplate> text = TextTemplate::Parse(component.text());
     if (!text.ok()) continue;  // reported when the scorer is created
     for (const std::string& field : text->fields()) {
-      if (field != "answer" && field != "prompt") fields.push_back(field);
+      if (field != "answer" && IsRowField(component.type(), field)) fields.push_back(field);
     }
   }
   std::sort(fields.begin(), fields.end());

@@ -7,6 +7,7 @@
 #include "base/text_template.h"
 #include "base/utf8.h"
 #include "job/eval_sets.h"
+#include "job/reward_types.h"
 #include "job/rule_context.h"
 
 namespace freshet {
@@ -166,15 +167,20 @@ void CheckPrompt(RuleContext& context) {
   }
 }
 
+struct TemplateText {
+  std::string text;
+  std::string reward_type;  // "": not a component's
+};
+
 // Template texts by key.
-std::map<std::string, std::string> Templates(const JobSpec& spec) {
-  std::map<std::string, std::string> templates;
+std::map<std::string, TemplateText> Templates(const JobSpec& spec) {
+  std::map<std::string, TemplateText> templates;
   if (spec.dataset().has_prompt()) {
-    templates["dataset.prompt"] = spec.dataset().prompt();
+    templates["dataset.prompt"] = {spec.dataset().prompt(), ""};
   }
   for (const auto& [name, component] : spec.reward().components()) {
     if (component.has_text()) {
-      templates[StrCat("reward.components.", name, ".text")] = component.text();
+      templates[StrCat("reward.components.", name, ".text")] = {component.text(), component.type()};
     }
   }
   return templates;
@@ -185,14 +191,15 @@ void CheckTemplates(RuleContext& context) {
   const job::v1::Dataset& dataset = context.spec().dataset();
   const bool has_answers = IsGenerated(dataset) || dataset.has_answer();
   std::map<std::string, std::string> wanted;  // field -> key that references it
-  for (const auto& [path, text] : Templates(context.spec())) {
+  for (const auto& [path, used] : Templates(context.spec())) {
     if (!context.Usable({path})) continue;
-    const absl::StatusOr<TextTemplate> parsed = TextTemplate::Parse(text);
+    const absl::StatusOr<TextTemplate> parsed = TextTemplate::Parse(used.text);
     if (!parsed.ok()) {
       context.Add(path, Message(parsed.status()));
       continue;
     }
     for (const std::string& field : parsed->fields()) {
+      if (!used.reward_type.empty() && !IsRowField(used.reward_type, field)) continue;
       if (path == "dataset.prompt" || field != kAnswerField) {
         wanted.emplace(field, path);
       } else if (!has_answers && context.Usable({"dataset.type", "dataset.answer"})) {
@@ -249,7 +256,7 @@ void CheckReward(RuleContext& context) {
                   "the name of a component is at most 63 letters, digits, '_' and '-', "
                   "starting with a letter or a digit");
     }
-    if (component.type() == "contains" && !component.has_text()) {
+    if ((component.type() == "contains" || component.type() == "judge") && !component.has_text()) {
       context.Add(path + ".text", "is required but missing");
     } else if (component.type() == "length") {
       CheckLengthReward(context, path, component);

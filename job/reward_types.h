@@ -10,7 +10,13 @@ inline bool IsPythonReward(std::string_view type) { return type == "math" || typ
 
 // Whether components of this type are scored by another process, which a call asks.
 inline bool IsRewardService(std::string_view type) {
-  return type == "grpc" || type == "code" || IsPythonReward(type);
+  return type == "grpc" || type == "code" || type == "judge" || IsPythonReward(type);
+}
+
+// Whether {field} in the text of a component of this type is a field of the row. {prompt} is the
+// sample's prompt, and in a judge's text {response} is the completion.
+inline bool IsRowField(std::string_view type, std::string_view field) {
+  return field != "prompt" && (type != "judge" || field != "response");
 }
 
 }  // namespace freshet

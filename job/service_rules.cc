@@ -114,6 +114,20 @@ void CheckRewardServices(RuleContext& context) {
                   component.test_timeout_ms(), ", the time of one test, got ",
                   component.timeout_ms(), "; raise reward.timeout_ms");
     }
+    const std::map<std::string, std::string> criteria(component.criteria().begin(),
+                                                      component.criteria().end());
+    for (const auto& [criterion, wanted] : criteria) {
+      const std::string key = StrCat(path, ".criteria.", criterion);
+      if (!context.Usable({key})) continue;
+      if (!IsName(criterion, "_-") || criterion.size() > 63 || criterion == "reason") {
+        context.Add(key,
+                    "the name of a criterion is at most 63 letters, digits, '_' and '-', starting "
+                    "with a letter or a digit, and not 'reason'");
+      } else if (wanted.empty() || wanted.size() > kMaxOptionBytes) {
+        context.Add(key, "its length in bytes must be 1 to ", kMaxOptionBytes, ", got ",
+                    wanted.size());
+      }
+    }
     if (component.has_function() && context.Usable({path + ".function"}) &&
         !IsName(component.function(), "_-.")) {
       context.Add(path + ".function",

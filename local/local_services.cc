@@ -5,7 +5,7 @@
 #include "base/status_macros.h"
 #include "rollout/environment/grpc/grpc_environment_client.h"
 #include "services/reward/service/grpc_scorer.h"
-#include "services/reward/service/sandbox_scorer.h"
+#include "services/reward/service/http_scorer.h"
 #include "services/runtime/channel.h"
 
 namespace freshet {
@@ -20,7 +20,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const std::string& addres
 absl::StatusOr<ServiceScorers> ConnectedScorers(const runtime::RewardFlags& offered) {
   ServiceScorers scorers;
   scorers.remote = GrpcScorers(Connect, offered.python_rewards, /*cache=*/nullptr);
-  FRESHET_ASSIGN_OR_RETURN(scorers.code, SandboxScorers(offered.sandbox, /*cache=*/nullptr));
+  FRESHET_ASSIGN_OR_RETURN(scorers.sandbox, SandboxScorers(offered.sandbox, /*cache=*/nullptr));
+  FRESHET_ASSIGN_OR_RETURN(scorers.judge, JudgeScorers(offered.judge, /*cache=*/nullptr));
   return scorers;
 }
 

@@ -59,15 +59,7 @@ std::vector<std::string> CommandOf(const ClusterLayout& layout, const ProcessId&
   if (!id.pool.empty()) add("--pool", id.pool);
   if (id.role == "trainer") add("--state-dir", layout.TrainerFolder());
   if (id.role == "reward") {
-    const runtime::SandboxFlags& sandbox = layout.offered.sandbox;
-    const std::pair<const char*, const std::string&> offered[] = {
-        {"--python-rewards", layout.offered.python_rewards},
-        {"--sandbox", sandbox.address},
-        {"--sandbox-ca", sandbox.ca_file},
-        {"--sandbox-token-file", sandbox.token_file}};
-    for (const auto& [flag, value] : offered) {
-      if (!value.empty()) add(flag, value);
-    }
+    for (const auto& [flag, value] : runtime::RewardArguments(layout.offered)) add(flag, value);
   }
   const auto at = static_cast<size_t>(id.index - 1);
   if (id.role == "rollout" && id.pool.empty() && at < layout.engine_servers.size()) {

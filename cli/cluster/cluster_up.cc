@@ -39,8 +39,10 @@ absl::StatusOr<ClusterLayout> LayoutOf(const ClusterUpFlags& flags) {
   if (flags.rollout_engine != "native") layout.engine = flags.rollout_engine;
   layout.engine_weights = flags.engine_weights;
   layout.offered = flags.offered;
-  for (std::string* file : {&layout.offered.sandbox.ca_file, &layout.offered.sandbox.token_file}) {
-    if (!file->empty()) *file = std::filesystem::absolute(*file);
+  for (runtime::HttpServerFlags* server : {&layout.offered.sandbox, &layout.offered.judge}) {
+    for (std::string* file : {&server->ca_file, &server->token_file}) {
+      if (!file->empty()) *file = std::filesystem::absolute(*file);
+    }
   }
   for (size_t i = 0; i < flags.engine_addresses.size(); ++i) {
     layout.engine_servers.push_back(

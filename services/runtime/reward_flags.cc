@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "base/str_cat.h"
 #include "services/runtime/endpoint_options.h"
 
 namespace freshet::runtime {
@@ -16,16 +17,28 @@ std::string CheckPython(const std::string& given) {
              : given + " is not a loopback address: run the server on the same machine";
 }
 
-std::string CheckSandbox(const std::string& given) {
+// The server of an http or https URL is HOST:PORT; of a judge's, the port may be left out.
+std::string CheckServer(const std::string& given, bool judge) {
   if (given.empty()) return "";
+  const char* const form = judge ? "https://HOST/PATH" : "https://HOST:PORT";
   const bool tls = given.starts_with(kTls);
-  if (!tls && !given.starts_with(kPlain)) {
-    return given + " is not http://HOST:PORT or https://HOST:PORT";
+  if (!tls && !given.starts_with(kPlain)) return StrCat(given, " is not ", form);
+  if (given.find_first_of("?#@\\ \t\r\n") != std::string::npos) {
+    return StrCat(given, " has a query, a user or a space; want ", form);
   }
-  const std::string host = given.substr(tls ? kTls.size() : kPlain.size());
-  if (!ParseHostPort(host).has_value()) return given + " has no HOST:PORT";
-  return tls || IsLoopback(host) ? "" : given + " is not a loopback address: use https";
+  std::string host = given.substr(tls ? kTls.size() : kPlain.size());
+  if (judge) host = host.substr(0, host.find('/'));
+  const bool has_port = ParseHostPort(host).has_value();
+  if (!has_port && !(judge && ParseHostPort(host + ":443").has_value())) {
+    return StrCat(given, " is not ", form);
+  }
+  // IsLoopback takes "unix:PATH" too, which in a URL is the host "unix".
+  const bool local = !host.starts_with("unix") && IsLoopback(has_port ? host : host + ":80");
+  return tls || local ? "" : given + " is not a loopback address: use https";
 }
+
+std::string CheckSandbox(const std::string& given) { return CheckServer(given, false); }
+std::string CheckJudge(const std::string& given) { return CheckServer(given, true); }
 
 }  // namespace
 
@@ -40,6 +53,29 @@ void AddRewardFlags(const Command& app, RewardFlags& flags) {
       .Check(CheckSandbox);
   app.Add("--sandbox-ca", flags.sandbox.ca_file, "PEM file: roots of the sandbox's certificate");
   app.Add("--sandbox-token-file", flags.sandbox.token_file, "file with the sandbox's token");
+  app.Add("--judge", flags.judge.address,
+          "https://HOST/PATH (http:// on loopback) of an OpenAI-compatible server for rewards of "
+          "type judge, such as https://example.com/v1; default: none")
+      .Check(CheckJudge);
+  app.Add("--judge-ca", flags.judge.ca_file,
+          "PEM file: roots of the judge's certificate; default: the system's");
+  app.Add("--judge-token-file", flags.judge.token_file, "file with the judge's API key");
+}
+
+std::vector<std::pair<std::string, std::string>> RewardArguments(const RewardFlags& offered) {
+  std::vector<std::pair<std::string, std::string>> given;
+  const std::pair<std::string, std::string> flags[] = {
+      {"--python-rewards", offered.python_rewards},
+      {"--sandbox", offered.sandbox.address},
+      {"--sandbox-ca", offered.sandbox.ca_file},
+      {"--sandbox-token-file", offered.sandbox.token_file},
+      {"--judge", offered.judge.address},
+      {"--judge-ca", offered.judge.ca_file},
+      {"--judge-token-file", offered.judge.token_file}};
+  for (const auto& flag : flags) {
+    if (!flag.second.empty()) given.push_back(flag);
+  }
+  return given;
 }
 
 }  // namespace freshet::runtime

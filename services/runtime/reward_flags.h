@@ -2,14 +2,16 @@
 #define FRESHET_SERVICES_RUNTIME_REWARD_FLAGS_H_
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/command_line.h"
 
 namespace freshet::runtime {
 
-// Where model-written programs run.
-struct SandboxFlags {
-  std::string address;     // http:// or https://HOST:PORT; "": none
+// An HTTP server that reward workers ask.
+struct HttpServerFlags {
+  std::string address;     // http:// or https://HOST:PORT, of a judge with a path; "": none
   std::string ca_file;     // for https
   std::string token_file;  // "": none
 };
@@ -17,12 +19,16 @@ struct SandboxFlags {
 // What the operator of reward workers offers to jobs.
 struct RewardFlags {
   std::string python_rewards;  // a loopback HOST:PORT; "": none
-  SandboxFlags sandbox;
+  HttpServerFlags sandbox;     // runs model-written programs
+  HttpServerFlags judge;       // an OpenAI-compatible server
 };
 
-// Adds --python-rewards, --sandbox, --sandbox-ca and --sandbox-token-file. Plaintext is only
-// allowed to loopback addresses.
+// Adds --python-rewards, and --sandbox and --judge, each with -ca and -token-file. Plaintext is
+// only allowed to loopback addresses.
 void AddRewardFlags(const Command& app, RewardFlags& flags);
+
+// The flags of reward workers that give them what `offered` says, as name and value.
+std::vector<std::pair<std::string, std::string>> RewardArguments(const RewardFlags& offered);
 
 }  // namespace freshet::runtime
 

@@ -65,9 +65,11 @@ TEST(ClusterLayout, RewardsGetWhatIsOffered) {
               AllOf(Not(Contains("--python-rewards")), Not(Contains("--sandbox"))));
   layout.offered.python_rewards = "127.0.0.1:7080";
   layout.offered.sandbox.address = "http://127.0.0.1:8100";
-  EXPECT_THAT(
-      CommandOf(layout, {"reward", "", 1}),
-      IsSupersetOf({"--python-rewards", "127.0.0.1:7080", "--sandbox", "http://127.0.0.1:8100"}));
+  layout.offered.judge = {"https://h/v1", "/ca.pem", "/key"};
+  EXPECT_THAT(CommandOf(layout, {"reward", "", 1}),
+              IsSupersetOf({"--python-rewards", "127.0.0.1:7080", "--sandbox",
+                            "http://127.0.0.1:8100", "--judge", "https://h/v1", "--judge-ca",
+                            "/ca.pem", "--judge-token-file", "/key"}));
 }
 
 TEST(ClusterLayout, AllControllersAreNamed) {

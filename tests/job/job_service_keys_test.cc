@@ -112,7 +112,7 @@ TEST(RewardServices, AreNamedByAddress) {
                           "\"localhost:7100\", got 'nowhere'"));
   EXPECT_THAT(WithReward("{components: {mine: {type: length, max_tokens: 3, timeout_ms: 5}}}"),
               ElementsAre("job.yaml:6: reward.components.mine.timeout_ms: applies only with type "
-                          "grpc or math or python or code, not with length; remove it"));
+                          "grpc or math or python or code or judge, not with length; remove it"));
 }
 
 TEST(PythonRewards, AreNamedByTheirFunction) {
@@ -147,6 +147,32 @@ TEST(CodeReward, ACallHasTimeForATest) {
                          "rust}}}"),
               ElementsAre("job.yaml:6: reward.components.a.language: must be one of python, cpp, "
                           "javascript, bash, got 'rust'"));
+}
+
+TEST(JudgeReward, SeesPromptAnswerAndResponse) {
+  const JobResult job = ParseJob(
+      MinimalJobWith(6,
+                     "reward: {components: {a: {type: judge, model: m, text: \"{prompt} {answer} "
+                     "{response}\", criteria: {brief: is short}}}}"),
+      "job.yaml");
+  EXPECT_THAT(job.errors, IsEmpty());
+  const job::v1::RewardComponent& judge = job.spec.reward().components().at("a");
+  EXPECT_EQ(judge.max_answer_tokens(), 1024);
+  EXPECT_TRUE(judge.structured_output());
+  EXPECT_FALSE(judge.has_max_score());
+  EXPECT_EQ(WriteJobYaml(ParseJob(WriteJobYaml(job.spec), "job.yaml").spec),
+            WriteJobYaml(job.spec));
+}
+
+TEST(JudgeReward, NamesWhatIsWrong) {
+  EXPECT_THAT(WithReward("{components: {a: {type: judge, text: \"{response}\"}}}"),
+              ElementsAre("job.yaml:6: reward.components.a.model: is required but missing"));
+  EXPECT_THAT(WithReward("{components: {a: {type: judge, model: m}}}"),
+              ElementsAre("job.yaml:6: reward.components.a.text: is required but missing"));
+  EXPECT_THAT(
+      WithReward("{components: {a: {type: judge, model: m, text: \"{response}\", criteria: "
+                 "{reason: x}}}}"),
+      ElementsAre(HasSubstr("reward.components.a.criteria.reason: the name of a criterion")));
 }
 
 TEST(RewardServices, ACallFitsIntoTheTimeOfASample) {

@@ -5,6 +5,7 @@
 #include "base/json_document.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "base/text_template.h"
 #include "base/utf8.h"
 
 namespace freshet {
@@ -112,6 +113,21 @@ absl::StatusOr<ComponentScore> VerdictOf(const CodeReward& reward, std::string_v
   if (reward.fraction && count > 0) score.value = static_cast<double>(passed) / count;
   score.parts = {{"passed", static_cast<double>(passed)}, {"tests", count}};
   return score;
+}
+
+absl::StatusOr<HttpQuestion> CodeQuestion(CodeReward reward) {
+  absl::StatusOr<TextTemplate> tests = TextTemplate::Parse(reward.tests);
+  if (!tests.ok()) return InvalidArgument("text: ", Message(tests.status()));
+  HttpQuestion question;
+  question.path = "/submit";
+  question.body =
+      [reward, tests = *std::move(tests)](const ScoreInput& input) -> absl::StatusOr<std::string> {
+    const absl::StatusOr<std::string> text = tests.Render(input.attributes);
+    if (!text.ok()) return FailedPrecondition(Message(text.status()), " in the row");
+    return SubmissionBody(reward, *text, input.completion);
+  };
+  question.verdict = [reward](std::string_view answer) { return VerdictOf(reward, answer); };
+  return question;
 }
 
 }  // namespace freshet

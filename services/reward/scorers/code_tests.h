@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "services/reward/scorers/scorer.h"
+#include "services/reward/scorers/http_question.h"
 
 // What a reward of type code asks a sandbox (SandboxFusion's POST /submit), and what it makes of
 // the answer. Pure.
@@ -18,7 +18,6 @@ struct CodeReward {
   std::string tests;         // template
   bool fraction = false;     // the share of passed tests; otherwise 1 if all pass
   absl::Duration test_time;  // of one test
-  absl::Duration timeout;    // of the call
 };
 
 // The body of the call. `tests`: JSON, either {"inputs": [...], "outputs": [...]} or a list of
@@ -30,6 +29,10 @@ absl::StatusOr<std::string> SubmissionBody(const CodeReward& reward, std::string
 // The reward, with the parts `passed` and `tests`. INTERNAL: it is not an EvalResult, or the
 // sandbox failed in a test.
 absl::StatusOr<ComponentScore> VerdictOf(const CodeReward& reward, std::string_view answer);
+
+// The question with SubmissionBody and VerdictOf. INVALID_ARGUMENT: the template of the tests
+// cannot be parsed.
+absl::StatusOr<HttpQuestion> CodeQuestion(CodeReward reward);
 
 }  // namespace freshet
 

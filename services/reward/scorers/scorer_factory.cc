@@ -8,9 +8,10 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "base/text_template.h"
 #include "job/reward_types.h"
 #include "services/reward/scorers/basic_scorers.h"
+#include "services/reward/scorers/code_tests.h"
+#include "services/reward/scorers/judge_question.h"
 #include "services/reward/scorers/regex_scorer.h"
 
 namespace freshet {
@@ -19,7 +20,7 @@ namespace {
 using job::v1::RewardComponent;
 
 constexpr char kTypes[] =
-    "exact_match, numeric, contains, regex, length, math, code, python, grpc or environment";
+    "exact_match, numeric, contains, regex, length, math, code, judge, python, grpc or environment";
 // The name of Math-Verify among the operator's Python rewards.
 constexpr char kMathFunction[] = "math";
 
@@ -61,19 +62,37 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeRemote(const RewardComponent& option
 }
 
 absl::StatusOr<std::unique_ptr<Scorer>> MakeCode(const RewardComponent& options,
-                                                 const CodeScorerFactory& make) {
+                                                 const HttpScorerFactory& make) {
   CodeReward reward;
   reward.language = options.has_language() ? options.language() : "python";
   reward.tests = options.has_text() ? options.text() : "{tests}";
   reward.fraction = options.grading() == "fraction";
   reward.test_time =
       absl::Milliseconds(options.has_test_timeout_ms() ? options.test_timeout_ms() : 5000);
-  FRESHET_ASSIGN_OR_RETURN(reward.timeout, CallTime(options));
-  if (const auto tests = TextTemplate::Parse(reward.tests); !tests.ok()) {
-    return InvalidArgument("text: ", Message(tests.status()));
-  }
+  FRESHET_ASSIGN_OR_RETURN(const absl::Duration timeout, CallTime(options));
+  FRESHET_ASSIGN_OR_RETURN(HttpQuestion question, CodeQuestion(std::move(reward)));
   if (!make) return InvalidArgument("type code: this process cannot ask a sandbox");
-  return make(reward);
+  return make(std::move(question), timeout);
+}
+
+absl::StatusOr<std::unique_ptr<Scorer>> MakeJudge(const RewardComponent& options,
+                                                  const HttpScorerFactory& make) {
+  if (!options.has_model()) return InvalidArgument("model is missing; name one of the judge's");
+  if (!options.has_text()) return InvalidArgument("text is missing; give the judge's task");
+  if (!options.criteria().empty() && options.has_max_score()) {
+    return InvalidArgument("max_score has no effect with criteria; leave it out");
+  }
+  JudgeReward reward;
+  reward.model = options.model();
+  reward.text = options.text();
+  reward.criteria = {options.criteria().begin(), options.criteria().end()};
+  if (options.has_max_score()) reward.max_score = options.max_score();
+  if (options.has_max_answer_tokens()) reward.max_tokens = options.max_answer_tokens();
+  if (options.has_structured_output()) reward.structured = options.structured_output();
+  FRESHET_ASSIGN_OR_RETURN(const absl::Duration timeout, CallTime(options));
+  FRESHET_ASSIGN_OR_RETURN(HttpQuestion question, JudgeQuestion(std::move(reward)));
+  if (!make) return InvalidArgument("type judge: this process cannot ask a judge");
+  return make(std::move(question), timeout);
 }
 
 struct ScorerType {
@@ -101,7 +120,13 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const RewardComponent& option
   if (options.type() == "code") {
     type.used = {"timeout_ms", "text", "language", "grading", "test_timeout_ms"};
     type.make = [&services](const RewardComponent& component) {
-      return MakeCode(component, services.code);
+      return MakeCode(component, services.sandbox);
+    };
+  } else if (options.type() == "judge") {
+    type.used = {"timeout_ms",       "text", "model", "criteria", "max_score", "max_answer_tokens",
+                 "structured_output"};
+    type.make = [&services](const RewardComponent& component) {
+      return MakeJudge(component, services.judge);
     };
   } else if (IsRewardService(options.type())) {
     type.used = {"timeout_ms"};

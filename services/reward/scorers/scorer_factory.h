@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "freshet/job/v1/job_spec.pb.h"
-#include "services/reward/scorers/code_tests.h"
 #include "services/reward/scorers/composite_scorer.h"
+#include "services/reward/scorers/http_question.h"
 #include "services/reward/scorers/scorer.h"
 
 namespace freshet {
@@ -25,15 +25,13 @@ struct RemoteReward {
 // rewards.
 using RemoteScorerFactory =
     std::function<absl::StatusOr<std::unique_ptr<Scorer>>(const RemoteReward& reward)>;
-// Creates the scorer of type code. INVALID_ARGUMENT: the process has no sandbox.
-using CodeScorerFactory =
-    std::function<absl::StatusOr<std::unique_ptr<Scorer>>(const CodeReward& reward)>;
 
 // Scorers that ask services, provided by processes that can connect. They open no connection
 // themselves. Null: the types that need it are refused.
 struct ServiceScorers {
   RemoteScorerFactory remote;
-  CodeScorerFactory code;
+  HttpScorerFactory sandbox;  // type code
+  HttpScorerFactory judge;    // type judge
 };
 
 // The scorer of one component; absent options have their defaults. INVALID_ARGUMENT that starts

@@ -11,10 +11,10 @@
 #include "base/str_cat.h"
 #include "services/reward/scorers/score_cache.h"
 #include "services/reward/service/grpc_scorer.h"
+#include "services/reward/service/http_scorer.h"
 #include "services/reward/service/reward_metrics.h"
 #include "services/reward/service/reward_service.h"
 #include "services/reward/service/reward_work.h"
-#include "services/reward/service/sandbox_scorer.h"
 #include "services/runtime/reward_flags.h"
 
 namespace freshet {
@@ -44,12 +44,15 @@ int RunRewardProcess(int argc, char** argv, StoreWrapper wrap_store) {
   context.services.remote =
       GrpcScorers([&](const std::string& address) { return process->channels().Get(address); },
                   offered.python_rewards, answers);
-  absl::StatusOr<CodeScorerFactory> code = SandboxScorers(offered.sandbox, answers);
-  if (!code.ok()) {
-    std::fprintf(stderr, "freshet-reward: %s\n", Message(code.status()).c_str());
+  absl::StatusOr<HttpScorerFactory> sandbox = SandboxScorers(offered.sandbox, answers);
+  absl::StatusOr<HttpScorerFactory> judge = JudgeScorers(offered.judge, answers);
+  for (const auto* made : {&sandbox, &judge}) {
+    if (made->ok()) continue;
+    std::fprintf(stderr, "freshet-reward: %s\n", Message(made->status()).c_str());
     return kExitCommandLine;
   }
-  context.services.code = *std::move(code);
+  context.services.sandbox = *std::move(sandbox);
+  context.services.judge = *std::move(judge);
   context.observers = &shown;
   context.stats_by_job = &stats_by_job;
   const RewardServiceOptions options;

@@ -39,9 +39,13 @@ ServiceScorers UnconnectedScorers() {
     return std::make_unique<UnconnectedScorer>(
         StrCat("reward service ", reward.address, reward.function));
   };
-  scorers.code = [](const CodeReward&) -> absl::StatusOr<std::unique_ptr<Scorer>> {
-    return std::make_unique<UnconnectedScorer>("sandbox");
+  const auto unconnected = [](const char* name) {
+    return [name](const HttpQuestion&, absl::Duration) -> absl::StatusOr<std::unique_ptr<Scorer>> {
+      return std::make_unique<UnconnectedScorer>(name);
+    };
   };
+  scorers.sandbox = unconnected("sandbox");
+  scorers.judge = unconnected("judge");
   return scorers;
 }
 

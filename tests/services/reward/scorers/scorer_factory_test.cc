@@ -12,6 +12,8 @@
 namespace freshet {
 namespace {
 
+using testing::AllOf;
+using testing::HasSubstr;
 using testing::StartsWith;
 
 TEST(ScorerFactory, NamesTheBadOption) {
@@ -70,6 +72,18 @@ TEST(ScorerFactory, NamesTheBadOption) {
       {"python", [](job::v1::RewardComponent&) {}, "function is missing"},
       {"code", [](job::v1::RewardComponent&) {}, "type code: this process cannot ask a sandbox"},
       {"code", [](job::v1::RewardComponent& o) { o.set_function("f"); }, "function has no effect"},
+      {"judge", [](job::v1::RewardComponent& o) { o.set_text("{response}"); }, "model is missing"},
+      {"judge", [](job::v1::RewardComponent& o) { o.set_model("m"); }, "text is missing"},
+      {"judge", [](job::v1::RewardComponent& o) { o.set_model("m"), o.set_text("{prompt}"); },
+       "text does not contain {response}"},
+      {"judge", [](job::v1::RewardComponent& o) { o.set_model("m"), o.set_text("{response}"); },
+       "type judge: this process cannot ask a judge"},
+      {"judge",
+       [](job::v1::RewardComponent& o) {
+         o.set_model("m"), o.set_text("{response}"), o.set_max_score(5);
+         (*o.mutable_criteria())["short"] = "is short";
+       },
+       "max_score has no effect with criteria"},
       {"environment", [](job::v1::RewardComponent& o) { o.set_address("a:1"); },
        "address has no effect"},
   };
@@ -114,15 +128,33 @@ TEST(ScorerFactory, AsksTheGivenFactoryForRemoteScorers) {
   options.set_function("style");
   EXPECT_EQ(MakeScorer(options, remote).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(asked, "'' 'style' 1s");
-  remote.code = [&asked](const CodeReward& reward) -> absl::StatusOr<std::unique_ptr<Scorer>> {
-    asked = StrCat(reward.language, " ", reward.tests, " ", reward.fraction, " ",
-                   absl::FormatDuration(reward.test_time));
+}
+
+TEST(ScorerFactory, AsksTheGivenFactoriesForHttpScorers) {
+  const Attributes row = {{"tests", "assert f"}, {"prompt", "say hi"}};
+  const ScoreInput input{"hi", 1, true, row, absl::Seconds(1)};
+  std::string asked;
+  const auto ask = [&](HttpQuestion question,
+                       absl::Duration timeout) -> absl::StatusOr<std::unique_ptr<Scorer>> {
+    asked = StrCat(question.path, " ", absl::FormatDuration(timeout), " ", *question.body(input));
     return absl::UnavailableError("no client");
   };
-  options = OptionsOfType("code");
-  options.set_grading("fraction");
-  EXPECT_EQ(MakeScorer(options, remote).status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(asked, "python {tests} 1 5s");
+  ServiceScorers services;
+  services.sandbox = ask;
+  job::v1::RewardComponent options = OptionsOfType("code");
+  options.set_test_timeout_ms(2500);
+  EXPECT_EQ(MakeScorer(options, services).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(asked, AllOf(StartsWith("/submit 1s "), HasSubstr("\"assert f\""),
+                           HasSubstr("\"python\""), HasSubstr("\"run_timeout\":2.5")));
+  services = {};
+  services.judge = ask;
+  options = OptionsOfType("judge");
+  options.set_model("m");
+  options.set_text("{prompt}: {response}");
+  options.set_timeout_ms(7000);
+  EXPECT_EQ(MakeScorer(options, services).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(asked, AllOf(StartsWith("/chat/completions 7s "), HasSubstr("\"say hi: hi\""),
+                           HasSubstr("\"maximum\":10")));
 }
 
 TEST(EnvironmentScorer, PassesOnTheRewardOfTheEpisode) {

@@ -1,4 +1,4 @@
-#include "services/reward/service/sandbox_scorer.h"
+#include "services/reward/service/http_scorer.h"
 
 #include <functional>
 #include <memory>
@@ -9,6 +9,7 @@
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "services/reward/scorers/code_tests.h"
 #include "tests/services/reward/scorers/scorer_case.h"
 
 namespace freshet {
@@ -19,9 +20,9 @@ using testing::HasSubstr;
 constexpr char kAccepted[] = R"({"accepted": true, "tests": [{"passed": true}]})";
 
 // Gives one answer after the other, and the last one again and again.
-class FakeSandbox final : public HttpClient {
+class FakeServer final : public HttpClient {
  public:
-  explicit FakeSandbox(std::vector<absl::StatusOr<HttpReply>> answers)
+  explicit FakeServer(std::vector<absl::StatusOr<HttpReply>> answers)
       : answers_(std::move(answers)) {}
   absl::StatusOr<HttpReply> Send(const HttpCall& call) override {
     calls.push_back(call);
@@ -33,22 +34,21 @@ class FakeSandbox final : public HttpClient {
   const std::vector<absl::StatusOr<HttpReply>> answers_;
 };
 
-std::unique_ptr<SandboxScorer> Make(const std::shared_ptr<FakeSandbox>& sandbox,
-                                    absl::Duration timeout = absl::Seconds(60)) {
+std::unique_ptr<HttpScorer> Make(const std::shared_ptr<FakeServer>& sandbox,
+                                 absl::Duration timeout = absl::Seconds(60)) {
   CodeReward reward;
   reward.language = "python";
   reward.tests = "{tests}";
   reward.test_time = absl::Seconds(1);
-  reward.timeout = timeout;
-  return *SandboxScorer::Create(sandbox, reward);
+  return std::make_unique<HttpScorer>("sandbox", sandbox, *CodeQuestion(reward), timeout);
 }
 
-absl::StatusOr<ComponentScore> Ask(const SandboxScorer& scorer) {
+absl::StatusOr<ComponentScore> Ask(const HttpScorer& scorer) {
   return ScoreText(scorer, "x", {{"tests", "assert f"}});
 }
 
-TEST(SandboxScorer, AsksTheSandbox) {
-  const auto sandbox = std::make_shared<FakeSandbox>(
+TEST(HttpScorer, AsksTheServer) {
+  const auto sandbox = std::make_shared<FakeServer>(
       std::vector<absl::StatusOr<HttpReply>>{HttpReply{200, kAccepted}});
   EXPECT_EQ(Ask(*Make(sandbox))->value, 1);
   ASSERT_EQ(sandbox->calls.size(), 1);
@@ -56,31 +56,31 @@ TEST(SandboxScorer, AsksTheSandbox) {
   EXPECT_THAT(sandbox->calls[0].body, HasSubstr("assert f"));
 }
 
-TEST(SandboxScorer, WaitsForASandboxThatIsAwayOrBusy) {
-  const auto sandbox = std::make_shared<FakeSandbox>(std::vector<absl::StatusOr<HttpReply>>{
+TEST(HttpScorer, WaitsForAServerThatIsAwayOrBusy) {
+  const auto sandbox = std::make_shared<FakeServer>(std::vector<absl::StatusOr<HttpReply>>{
       absl::UnavailableError("cannot connect"), HttpReply{429, "many"}, HttpReply{504, "lost"},
       HttpReply{200, kAccepted}});
   EXPECT_EQ(Ask(*Make(sandbox))->value, 1);
   EXPECT_EQ(sandbox->calls.size(), 4);
 }
 
-TEST(SandboxScorer, AProgramThatLosesItsWorkersIsGivenUp) {
+TEST(HttpScorer, AProgramThatLosesItsWorkersIsGivenUp) {
   const auto sandbox =
-      std::make_shared<FakeSandbox>(std::vector<absl::StatusOr<HttpReply>>{HttpReply{504, "lost"}});
+      std::make_shared<FakeServer>(std::vector<absl::StatusOr<HttpReply>>{HttpReply{504, "lost"}});
   EXPECT_EQ(Ask(*Make(sandbox)).status().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(sandbox->calls.size(), 2);
 }
 
-TEST(SandboxScorer, ASandboxThatStaysAwayIsNoReward) {
+TEST(HttpScorer, AServerThatStaysAwayIsNoReward) {
   const auto sandbox =
-      std::make_shared<FakeSandbox>(std::vector<absl::StatusOr<HttpReply>>{HttpReply{503, "away"}});
+      std::make_shared<FakeServer>(std::vector<absl::StatusOr<HttpReply>>{HttpReply{503, "away"}});
   const auto score = Ask(*Make(sandbox, absl::Milliseconds(200)));
   EXPECT_EQ(score.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(Message(score.status()), HasSubstr("503: away"));
 }
 
-TEST(SandboxScorer, OtherAnswersAreErrors) {
-  const auto sandbox = std::make_shared<FakeSandbox>(
+TEST(HttpScorer, OtherAnswersAreErrors) {
+  const auto sandbox = std::make_shared<FakeServer>(
       std::vector<absl::StatusOr<HttpReply>>{HttpReply{422, "bad"}, HttpReply{200, "{}"}});
   const auto scorer = Make(sandbox);
   EXPECT_EQ(Ask(*scorer).status().code(), absl::StatusCode::kInternal);
@@ -89,10 +89,11 @@ TEST(SandboxScorer, OtherAnswersAreErrors) {
   EXPECT_EQ(sandbox->calls.size(), 2);
 }
 
-TEST(SandboxScorers, WithoutASandboxTheTypeIsRefused) {
-  const auto make = SandboxScorers({}, nullptr);
-  ASSERT_TRUE(make.ok());
-  EXPECT_THAT(Message((*make)(CodeReward()).status()), HasSubstr("no sandbox is offered here"));
+TEST(HttpScorers, WithoutAServerTheTypeIsRefused) {
+  const auto code = SandboxScorers({}, nullptr), judge = JudgeScorers({}, nullptr);
+  ASSERT_TRUE(code.ok() && judge.ok());
+  EXPECT_THAT(Message((*code)({}, {}).status()), HasSubstr("no sandbox is offered here"));
+  EXPECT_THAT(Message((*judge)({}, {}).status()), HasSubstr("no judge is offered here"));
   EXPECT_THAT(Message(SandboxScorers({"https://h:1", "", ""}, nullptr).status()),
               HasSubstr("--sandbox"));
 }

@@ -1,0 +1,39 @@
+#ifndef FRESHET_SERVICES_REWARD_SCORERS_JUDGE_QUESTION_H_
+#define FRESHET_SERVICES_REWARD_SCORERS_JUDGE_QUESTION_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "services/reward/scorers/http_question.h"
+
+namespace freshet {
+
+// The field of a judge's text that is replaced with the completion.
+inline constexpr std::string_view kResponseField = "response";
+
+// A language model that judges a completion.
+struct JudgeReward {
+  std::string model;  // as its server names it
+  std::string text;   // template of the user's message
+  // Name -> what a completion must do to meet it. Empty: the judge gives one score instead.
+  std::map<std::string, std::string> criteria;
+  int64_t max_score = 10;     // of that score; the least is 0
+  int64_t max_tokens = 1024;  // of the judge's answer
+  // Asks the server to hold the answer to the verdict's JSON schema (`response_format`).
+  bool structured = true;
+};
+
+// Asks an OpenAI-compatible server's chat completions, at temperature 0. The value is the fraction
+// of the criteria that are met, with each one's 0 or 1 as a part; or score / max_score. A verdict
+// that is cut, unreadable or out of range is INTERNAL.
+//
+// INVALID_ARGUMENT: the text cannot be parsed, or does not contain the response; a criterion named
+// "reason".
+absl::StatusOr<HttpQuestion> JudgeQuestion(JudgeReward reward);
+
+}  // namespace freshet
+
+#endif  // FRESHET_SERVICES_REWARD_SCORERS_JUDGE_QUESTION_H_

@@ -1,0 +1,52 @@
+#ifndef FRESHET_SERVICES_REWARD_SERVICE_HTTP_SCORER_H_
+#define FRESHET_SERVICES_REWARD_SERVICE_HTTP_SCORER_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "services/http/http_client.h"
+#include "services/reward/scorers/http_question.h"
+#include "services/reward/scorers/score_cache.h"
+#include "services/reward/scorers/scorer.h"
+#include "services/runtime/reward_flags.h"
+
+namespace freshet {
+
+// Asks an HTTP server about each completion: a sandbox or a judge. Waits for a server that is away
+// or busy, as long as a call may take.
+//
+// Errors besides those of Scorer and of the question: UNAVAILABLE: the server is away or busy
+// (408, 429, 502, 503, 529), or the operator's files or token are wrong (401, 403); ABORTED: it
+// failed on the question twice (other 5xx); INTERNAL: any other status.
+// Thread-safe.
+class HttpScorer final : public Scorer {
+ public:
+  // `name`: of the server, in messages.
+  HttpScorer(std::string name, std::shared_ptr<HttpClient> server, HttpQuestion question,
+             absl::Duration timeout)
+      : name_(std::move(name)),
+        server_(std::move(server)),
+        question_(std::move(question)),
+        timeout_(timeout) {}
+  absl::StatusOr<ComponentScore> Score(const ScoreInput& input) const override;
+
+ private:
+  const std::string name_;
+  const std::shared_ptr<HttpClient> server_;
+  const HttpQuestion question_;
+  const absl::Duration timeout_;
+};
+
+// Create scorers that ask the operator's sandbox, or judge. They open no connection. `cache` may be
+// null. INVALID_ARGUMENT naming the flag.
+absl::StatusOr<HttpScorerFactory> SandboxScorers(const runtime::HttpServerFlags& flags,
+                                                 std::shared_ptr<ScoreCache> cache);
+absl::StatusOr<HttpScorerFactory> JudgeScorers(runtime::HttpServerFlags flags,
+                                               std::shared_ptr<ScoreCache> cache);
+
+}  // namespace freshet
+
+#endif  // FRESHET_SERVICES_REWARD_SERVICE_HTTP_SCORER_H_
