@@ -16,6 +16,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "services/sandbox/isolation/send_descriptors.h"
+
 namespace {
 
 [[noreturn]] void Fail(int control, const char* what) {
@@ -53,19 +55,9 @@ void Limit(int control, __rlimit_resource resource, uint64_t value) {
 
 void SendListener(int control, int listener) {
   char byte = 0;
-  iovec part{&byte, 1};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof(space);
-  cmsghdr* carried = CMSG_FIRSTHDR(&message);
-  carried->cmsg_level = SOL_SOCKET;
-  carried->cmsg_type = SCM_RIGHTS;
-  carried->cmsg_len = CMSG_LEN(sizeof(int));
-  memcpy(CMSG_DATA(carried), &listener, sizeof(int));
-  if (sendmsg(control, &message, MSG_NOSIGNAL) != 1) _exit(127);
+  iovec parts[] = {{&byte, 1}};
+  const int fds[] = {listener};
+  if (freshet::SendDescriptors(control, parts, fds) != 1) _exit(127);
 }
 
 // Returns the descriptor of the filter's notifications, if `flags` ask for it.

@@ -14,6 +14,7 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "services/sandbox/isolation/send_descriptors.h"
 #include "services/sandbox/worker/program_environment.h"
 
 namespace freshet::sandbox {
@@ -68,18 +69,7 @@ absl::Status SendConfinement(int control, FreshetConfinement confinement,
   iovec parts[3] = {{&confinement, sizeof(confinement)},
                     {const_cast<char*>(filters.first.data()), filters.first.size()},
                     {const_cast<char*>(filters.last.data()), filters.last.size()}};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(fds))] = {};
-  msghdr message{};
-  message.msg_iov = parts;
-  message.msg_iovlen = 3;
-  message.msg_control = space;
-  message.msg_controllen = sizeof(space);
-  cmsghdr* carried = CMSG_FIRSTHDR(&message);
-  carried->cmsg_level = SOL_SOCKET;
-  carried->cmsg_type = SCM_RIGHTS;
-  carried->cmsg_len = CMSG_LEN(sizeof(fds));
-  std::memcpy(CMSG_DATA(carried), fds, sizeof(fds));
-  if (::sendmsg(control, &message, MSG_NOSIGNAL) < 0) return Failed("sending the confinement");
+  if (SendDescriptors(control, parts, fds) < 0) return Failed("sending the confinement");
   return absl::OkStatus();
 }
 

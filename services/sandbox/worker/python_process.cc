@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_split.h"
 #include "base/str_cat.h"
+#include "services/sandbox/isolation/send_descriptors.h"
 #include "services/sandbox/worker/interpreter_file.h"
 #include "services/sandbox/worker/program_environment.h"
 
@@ -68,19 +69,9 @@ PythonProcess::~PythonProcess() {
 
 absl::Status PythonProcess::Fork(int control) const {
   char byte = 0;
-  iovec part{&byte, 1};
-  alignas(cmsghdr) char space[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = space;
-  message.msg_controllen = sizeof(space);
-  cmsghdr* carried = CMSG_FIRSTHDR(&message);
-  carried->cmsg_level = SOL_SOCKET;
-  carried->cmsg_type = SCM_RIGHTS;
-  carried->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(carried), &control, sizeof(int));
-  if (::sendmsg(socket_.get(), &message, MSG_NOSIGNAL) == 1) return absl::OkStatus();
+  iovec parts[] = {{&byte, 1}};
+  const int fds[] = {control};
+  if (SendDescriptors(socket_.get(), parts, fds) == 1) return absl::OkStatus();
   return Unavailable(StrCat("the Python process has ended: ", std::strerror(errno)));
 }
 
