@@ -13,10 +13,13 @@ inline bool IsRewardService(std::string_view type) {
   return type == "grpc" || type == "code" || type == "judge" || IsPythonReward(type);
 }
 
+// The field of a judge's text that is replaced with the completion.
+inline constexpr std::string_view kResponseField = "response";
+
 // Whether {field} in the text of a component of this type is a field of the row. {prompt} is the
-// sample's prompt, and in a judge's text {response} is the completion.
+// sample's prompt.
 inline bool IsRowField(std::string_view type, std::string_view field) {
-  return field != "prompt" && (type != "judge" || field != "response");
+  return field != "prompt" && (type != "judge" || field != kResponseField);
 }
 
 }  // namespace freshet

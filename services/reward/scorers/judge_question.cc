@@ -9,6 +9,7 @@
 #include "base/str_cat.h"
 #include "base/text_template.h"
 #include "base/utf8.h"
+#include "job/reward_types.h"
 
 namespace freshet {
 namespace {

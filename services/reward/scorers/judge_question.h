@@ -4,15 +4,11 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "services/reward/scorers/http_question.h"
 
 namespace freshet {
-
-// The field of a judge's text that is replaced with the completion.
-inline constexpr std::string_view kResponseField = "response";
 
 // A language model that judges a completion.
 struct JudgeReward {
