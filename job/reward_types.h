@@ -5,12 +5,9 @@
 
 namespace freshet {
 
-// Whether components of this type are scored by a Python process of the operator.
-inline bool IsPythonReward(std::string_view type) { return type == "math" || type == "python"; }
-
 // Whether components of this type are scored by another process, which a call asks.
 inline bool IsRewardService(std::string_view type) {
-  return type == "grpc" || type == "code" || type == "judge" || IsPythonReward(type);
+  return type == "grpc" || type == "math" || type == "python" || type == "code" || type == "judge";
 }
 
 // The field of a judge's text that is replaced with the completion.
