@@ -10,6 +10,7 @@
 #include "local/model_commands.h"
 #include "local/prompt_commands.h"
 #include "local/serve_command.h"
+#include "model/program_memory.h"
 #include "rollout/engine/sampling.h"
 #include "rollout/openai/api_request.h"
 #include "services/runtime/endpoint_options.h"
@@ -144,6 +145,7 @@ void AddServe(const freshet::Command& app) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  freshet::ShareHeap();
   freshet::CommandLine app("Freshet in one process", "freshet");
   app.AddVersionFlag(freshet::VersionLine("freshet-local"));
   app.RequireCommand();
