@@ -35,9 +35,9 @@ TEST(RewardFlags, PlaintextIsForLoopback) {
 }
 
 TEST(RewardFlags, MalformedAddressesAreRefused) {
-  for (const char* address : {"llm.example.com", "ftp://h/v1", "https://", "https:///v1",
-                              "https://h:x/v1", "https://user:key@h/v1", "https://h/v1?a=b",
-                              "https://h/v1#a", "https://h /v1"}) {
+  for (const char* address :
+       {"llm.example.com", "ftp://h/v1", "https://", "https:///v1", "https://h:x/v1",
+        "https://user:key@h/v1", "https://h/v1?a=b", "https://h/v1#a", "https://h /v1"}) {
     EXPECT_FALSE(Takes("--judge", address)) << address;
   }
   for (const char* address : {"https://h", "https://h:1/path", "h:1"}) {
