@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
@@ -41,6 +42,21 @@ bool EntriesAreGood(const Response& response) {
   return (negative | infinite | no_bit) == 0;
 }
 
+absl::Status CheckSteps(const std::vector<StepReward>& steps, int64_t tokens) {
+  int32_t before = 0;
+  for (const auto& [end, reward] : steps) {
+    if (end <= before || end > tokens) {
+      return InvalidArgument("step_rewards: end ", end, " after ", before, " of ", tokens,
+                             " tokens: ends must increase");
+    }
+    if (!std::isfinite(reward)) {
+      return InvalidArgument("step_rewards: the reward at ", end, " is not finite");
+    }
+    before = end;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckColumns(const Response& response, bool needs_loss) {
   const size_t n = response.response_ids.size();
   if (n == 0) return InvalidArgument("response_ids: empty: a response has at least one token");
@@ -60,6 +76,7 @@ absl::Status CheckColumns(const Response& response, bool needs_loss) {
   if (response.env_reward.has_value() && !std::isfinite(*response.env_reward)) {
     return InvalidArgument("env_reward: not finite");
   }
+  FRESHET_RETURN_IF_ERROR(CheckSteps(response.step_rewards, static_cast<int64_t>(n)));
   const bool good = EntriesAreGood(response);
   for (size_t t = 0; t < n && !good; ++t) {
     if (response.response_ids[t] < 0) {
@@ -151,7 +168,7 @@ absl::Status CheckScore(const Score* score) {
     return InvalidArgument("score: an infrastructure error is not a score: use FailRow");
   }
   if (!std::isfinite(score->reward)) return InvalidArgument("score: reward is not finite");
-  return absl::OkStatus();
+  return CheckSteps(score->step_rewards, std::numeric_limits<int32_t>::max());
 }
 
 }  // namespace freshet

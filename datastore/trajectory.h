@@ -19,6 +19,13 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
+// A reward for the tokens of a response since the previous one's end, and before `end`.
+struct StepReward {
+  int32_t end = 0;
+  double reward = 0;
+  bool operator==(const StepReward&) const = default;
+};
+
 enum class FinishReason { kNone, kStop, kLength };
 
 // Output of a rollout engine for one prompt. response_ids, behavior_logprobs and loss_mask have one
@@ -39,6 +46,8 @@ struct Response {
   std::vector<float> sampling_logprobs;
   // Sum of the environment's rewards in this episode; absent without an environment.
   std::optional<double> env_reward = std::nullopt;
+  // What each turn of the episode added to it, with increasing ends. Empty if unknown.
+  std::vector<StepReward> step_rewards = {};
 };
 
 // Number of ones in [begin, end) of a loss mask.
@@ -74,6 +83,9 @@ struct Score {
   double reward = 0;                         // weighted sum of the components
   std::map<std::string, double> components;  // unweighted value by component name
   ScoreOutcome outcome = ScoreOutcome::kOk;
+  // The parts of `reward` that belong to a step of the response, with increasing ends; the rest is
+  // for the whole response.
+  std::vector<StepReward> step_rewards = {};
 };
 
 }  // namespace freshet

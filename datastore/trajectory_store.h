@@ -56,6 +56,9 @@ struct StoreOptions {
   int32_t max_hand_backs = 16;        // hand-backs until a group is dead(handed_back)
   int32_t max_requeues = 8;           // requeues until a group is dead(too_slow)
   bool filter_zero_variance = false;  // filter groups whose rewards are all equal
+  // Rows are offered for scoring once all samples of their group are finished, and a lease shows
+  // the group's responses.
+  bool score_whole_groups = false;
   int64_t max_filtered_in_a_row = 0;  // groups until the job pauses; 0: 20 * B
   int64_t max_ledger_rows = 1 << 20;  // untrimmed rows; above this no group is leased
 
@@ -138,6 +141,8 @@ struct RowLease {
   int64_t token = 0;
   absl::Time expires;
   SampleView sample;
+  // The responses of all samples of the group, by index, with score_whole_groups; otherwise empty.
+  std::vector<std::shared_ptr<const Response>> group = {};
 };
 
 struct FieldValues {

@@ -105,6 +105,15 @@ void CheckGroupSize(RuleContext& context) {
   }
 }
 
+void CheckCredit(RuleContext& context) {
+  const JobSpec& spec = context.spec();
+  if (spec.loss().credit() != "turn" || !context.Usable({"loss", "environment"})) return;
+  if (spec.has_environment() && spec.environment().type() != "openai_agent") return;
+  context.Add("loss.credit",
+              "turn needs an environment that rewards turns; add the block environment, of another "
+              "type than openai_agent");
+}
+
 void CheckStaleness(RuleContext& context) {
   const JobSpec& spec = context.spec();
   const int64_t eta = spec.staleness().max();
@@ -189,6 +198,7 @@ std::vector<ConfigError> ValidateJob(const JobSpec& spec, const KeyPlaces& place
   CheckEngineRules(context);
   CheckSteps(context);
   CheckGroupSize(context);
+  CheckCredit(context);
   CheckStaleness(context);
   CheckWeightSync(context);
   CheckOptimizer(context);

@@ -98,10 +98,11 @@ class KeyChecker {
         Concerns(earlier_, prefix + condition.sibling->name())) {
       return;
     }
-    Add(path,
-        StrCat("applies only with ", condition.sibling->name(), " ",
-               absl::StrJoin(condition.values, " or "), ", not with ",
-               value.empty() ? StrCat("no ", condition.sibling->name()) : value, "; remove it"));
+    const std::string otherwise =
+        sibling.has_default_() ? sibling.default_() : StrCat("no ", condition.sibling->name());
+    Add(path, StrCat("applies only with ", condition.sibling->name(), " ",
+                     absl::StrJoin(condition.values, " or "), ", not with ",
+                     value.empty() ? otherwise : value, "; remove it"));
   }
 
   void CheckAbsent(const FieldDescriptor& field, const std::string& path) {

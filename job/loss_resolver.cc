@@ -26,6 +26,7 @@ class Resolver {
     Choose("ratio", in_.has_ratio(), in_.ratio(), kRatios, spec_.ratio);
     Choose("anchor", in_.has_anchor(), in_.anchor(), kAnchors, spec_.anchor);
     Choose("aggregate", in_.has_aggregate(), in_.aggregate(), kAggregates, spec_.aggregate);
+    ResolveCredit();
     ResolveClip();
     ResolveCorrection();
     ResolveKl();
@@ -73,6 +74,17 @@ class Resolver {
     if (!(value > low && value <= high)) {
       AddError(key, StrCat(LossNumber(value), " is outside (", LossNumber(low), ", ",
                            LossNumber(high), "]"));
+    }
+  }
+
+  void ResolveCredit() {
+    const std::string& credit = in_.credit();
+    if (credit == "turn") {
+      spec_.credit.emplace();
+      if (in_.has_turn_discount()) spec_.credit->discount = in_.turn_discount();
+      CheckRange("turn_discount", spec_.credit->discount, 0, 1);
+    } else if (in_.has_credit() && credit != "sample") {
+      AddError("credit", StrCat(QuoteInput(credit), " is not one of sample, turn"));
     }
   }
 

@@ -34,6 +34,9 @@ std::string QuoteInput(std::string_view text) {
 
 std::string DescribeLoss(const LossSpec& spec) {
   std::string out = StrCat("loss: {advantage: ", NameOf(kAdvantages, spec.advantage));
+  if (spec.credit.has_value()) {
+    out += StrCat(", credit: turn, turn_discount: ", LossNumber(spec.credit->discount));
+  }
   if (spec.anchor == AnchorKind::kNone) {
     out += ", anchor: none";
   } else {

@@ -68,8 +68,15 @@ struct KlSpec {
   bool operator==(const KlSpec&) const = default;
 };
 
+// Each turn of an episode has an advantage of its own, from the rewards from that turn on.
+struct TurnCredit {
+  double discount = 1;  // per turn
+  bool operator==(const TurnCredit&) const = default;
+};
+
 struct LossSpec {
   AdvantageKind advantage = AdvantageKind::kGrpo;
+  std::optional<TurnCredit> credit;  // absent: a sample has one advantage, from its whole reward
   SurrogateKind surrogate = SurrogateKind::kPpo;
   RatioLevel ratio = RatioLevel::kToken;
   AnchorKind anchor = AnchorKind::kProximal;

@@ -1,7 +1,10 @@
 #ifndef FRESHET_JOB_REWARD_TYPES_H_
 #define FRESHET_JOB_REWARD_TYPES_H_
 
+#include <string>
 #include <string_view>
+
+#include "freshet/job/v1/job_spec.pb.h"
 
 namespace freshet {
 
@@ -10,13 +13,26 @@ inline bool IsRewardService(std::string_view type) {
   return type == "grpc" || type == "math" || type == "python" || type == "code" || type == "judge";
 }
 
-// The field of a judge's text that is replaced with the completion.
+// Fields of a judge's text that are not the row's: the completion, one to compare it with, and the
+// others of its group.
 inline constexpr std::string_view kResponseField = "response";
+inline constexpr std::string_view kOtherField = "other";
+inline constexpr std::string_view kOthersField = "others";
 
 // Whether {field} in the text of a component of this type is a field of the row. {prompt} is the
 // sample's prompt.
 inline bool IsRowField(std::string_view type, std::string_view field) {
-  return field != "prompt" && (type != "judge" || field != kResponseField);
+  if (type == "judge" &&
+      (field == kResponseField || field == kOtherField || field == kOthersField)) {
+    return false;
+  }
+  return field != "prompt";
+}
+
+// Whether the component needs the completions of all samples of a group.
+inline bool SeesGroup(const job::v1::RewardComponent& component) {
+  return component.group() || component.pairwise() ||
+         (component.type() == "judge" && component.text().find("{others}") != std::string::npos);
 }
 
 }  // namespace freshet

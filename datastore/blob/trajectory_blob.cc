@@ -15,6 +15,8 @@ namespace {
 
 // Format version of a response with sampling_logprobs.
 constexpr uint8_t kSamplingVersion = 2;
+// Of a response or score with step_rewards.
+constexpr uint8_t kStepsVersion = 3;
 constexpr int64_t kSpanBytes = 2 * sizeof(int64_t) + 2 * sizeof(int32_t);
 
 absl::Status CheckCount(size_t count, int64_t limit, const char* what) {
@@ -86,6 +88,28 @@ std::vector<Span> GetSpans(BlobReader& reader, int64_t count) {
   return spans;
 }
 
+void PutSteps(BlobWriter& writer, const std::vector<StepReward>& steps) {
+  PutCount(writer, steps.size());
+  for (const StepReward& step : steps) {
+    writer.Put(step.end);
+    writer.Put(step.reward);
+  }
+}
+
+std::vector<StepReward> GetSteps(BlobReader& reader) {
+  std::vector<StepReward> steps;
+  const int64_t count = reader.GetCount(kMaxBlobSpans);
+  if (!reader.Expect(count, sizeof(int32_t) + sizeof(double))) return steps;
+  if (count == 0) reader.Fail("the column of step rewards is empty");
+  steps.reserve(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    StepReward& step = steps.emplace_back();
+    step.end = reader.Get<int32_t>();
+    step.reward = reader.Get<double>();
+  }
+  return steps;
+}
+
 std::string GetSizedText(BlobReader& reader) {
   const int64_t size = reader.GetCount(kMaxBlobTextBytes);
   return std::string(reader.GetText(size));
@@ -119,12 +143,17 @@ absl::Status AppendResponse(const Response& response, std::string& blob) {
       CheckCount(response.sampling_logprobs.size(), kMaxBlobTokens, "log-probs"));
   FRESHET_RETURN_IF_ERROR(CheckCount(response.loss_mask.size(), kMaxBlobTokens, "mask entries"));
   FRESHET_RETURN_IF_ERROR(CheckCount(response.spans.size(), kMaxBlobSpans, "spans"));
+  FRESHET_RETURN_IF_ERROR(CheckCount(response.step_rewards.size(), kMaxBlobSpans, "step rewards"));
   FRESHET_RETURN_IF_ERROR(CheckMask(response.loss_mask));
   const std::vector<float>& sampling = response.sampling_logprobs;
+  const bool has_steps = !response.step_rewards.empty();
   BlobWriter writer(BlobKind::kResponse,
                     36 + 9 * response.response_ids.size() + kSpanBytes * response.spans.size() +
                         sizeof(float) * sampling.size(),
-                    std::move(blob), sampling.empty() ? uint8_t{1} : kSamplingVersion);
+                    std::move(blob),
+                    has_steps           ? kStepsVersion
+                    : !sampling.empty() ? kSamplingVersion
+                                        : uint8_t{1});
   writer.Put(static_cast<uint8_t>(response.finish));
   PutCount(writer, response.response_ids.size());
   PutCount(writer, response.behavior_logprobs.size());
@@ -141,17 +170,18 @@ absl::Status AppendResponse(const Response& response, std::string& blob) {
   }
   writer.Put(static_cast<uint8_t>(response.env_reward.has_value() ? 1 : 0));
   if (response.env_reward.has_value()) writer.Put(*response.env_reward);
-  if (!sampling.empty()) {
+  if (!sampling.empty() || has_steps) {
     PutCount(writer, sampling.size());
     writer.PutColumn(sampling);
   }
+  if (has_steps) PutSteps(writer, response.step_rewards);
   blob = std::move(writer).Finish();
   return absl::OkStatus();
 }
 
 absl::StatusOr<Response> DecodeResponse(std::string_view blob) {
   FRESHET_ASSIGN_OR_RETURN(BlobReader reader,
-                           BlobReader::Open(BlobKind::kResponse, blob, kSamplingVersion));
+                           BlobReader::Open(BlobKind::kResponse, blob, kStepsVersion));
   Response response;
   const auto finish = reader.Get<uint8_t>();
   if (finish > static_cast<uint8_t>(FinishReason::kLength)) reader.Fail("unknown finish reason");
@@ -167,11 +197,14 @@ absl::StatusOr<Response> DecodeResponse(std::string_view blob) {
   const auto has_env_reward = reader.Get<uint8_t>();
   if (has_env_reward > 1) reader.Fail("neither with nor without an environment's reward");
   if (has_env_reward == 1) response.env_reward = reader.Get<double>();
-  if (reader.version() == kSamplingVersion) {
+  if (reader.version() >= kSamplingVersion) {
     const int64_t num_sampling = reader.GetCount(kMaxBlobTokens);
-    if (num_sampling == 0) reader.Fail("the column of sampling log-probs is empty");
+    if (num_sampling == 0 && reader.version() == kSamplingVersion) {
+      reader.Fail("the column of sampling log-probs is empty");
+    }
     response.sampling_logprobs = reader.GetColumn<float>(num_sampling);
   }
+  if (reader.version() == kStepsVersion) response.step_rewards = GetSteps(reader);
   FRESHET_RETURN_IF_ERROR(reader.Finish());
   return response;
 }
@@ -222,7 +255,10 @@ absl::StatusOr<std::string> EncodeScore(const Score& score) {
   for (const auto& [name, value] : score.components) {
     FRESHET_RETURN_IF_ERROR(CheckCount(name.size(), kMaxBlobTextBytes, "bytes of a name"));
   }
-  BlobWriter writer(BlobKind::kScore, 16 + 32 * score.components.size());
+  FRESHET_RETURN_IF_ERROR(CheckCount(score.step_rewards.size(), kMaxBlobSpans, "step rewards"));
+  const bool has_steps = !score.step_rewards.empty();
+  BlobWriter writer(BlobKind::kScore, 16 + 32 * score.components.size(), {},
+                    has_steps ? kStepsVersion : uint8_t{1});
   writer.Put(static_cast<uint8_t>(score.outcome));
   writer.Put(score.reward);
   PutCount(writer, score.components.size());
@@ -231,11 +267,14 @@ absl::StatusOr<std::string> EncodeScore(const Score& score) {
     writer.PutText(name);
     writer.Put(value);
   }
+  if (has_steps) PutSteps(writer, score.step_rewards);
   return std::move(writer).Finish();
 }
 
 absl::StatusOr<Score> DecodeScore(std::string_view blob) {
-  FRESHET_ASSIGN_OR_RETURN(BlobReader reader, BlobReader::Open(BlobKind::kScore, blob));
+  FRESHET_ASSIGN_OR_RETURN(BlobReader reader,
+                           BlobReader::Open(BlobKind::kScore, blob, kStepsVersion));
+  if (reader.version() == kSamplingVersion) reader.Fail("version 2 is only for responses");
   Score score;
   const auto outcome = reader.Get<uint8_t>();
   if (outcome > static_cast<uint8_t>(ScoreOutcome::kInfraError)) reader.Fail("unknown outcome");
@@ -247,6 +286,7 @@ absl::StatusOr<Score> DecodeScore(std::string_view blob) {
     const auto value = reader.Get<double>();
     InsertNext(reader, score.components, std::move(name), value);
   }
+  if (reader.version() == kStepsVersion) score.step_rewards = GetSteps(reader);
   FRESHET_RETURN_IF_ERROR(reader.Finish());
   return score;
 }

@@ -115,6 +115,10 @@ class JobState {
 
   // job_state_rows.cc
   SampleView View(const Group& group, int32_t index) const;
+  // Sets the lease's sample and group.
+  void ShowRow(const Group& group, int32_t index, RowLease& lease) const;
+  // For scoring, unless it has a score.
+  void OfferRow(Group& group, int32_t index);
   absl::StatusOr<RowHold*> LiveRow(int64_t token);
   std::vector<RowLease> RepeatRows(const RowAnswer& answer, absl::Time now);
   void EndHeldRow(int64_t token, RowEnd end, const std::string& reason, absl::Time now);

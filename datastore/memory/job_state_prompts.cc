@@ -270,10 +270,7 @@ absl::Status JobState::PutSample(const SamplePut& sample, absl::Time now) {
   slot.partial = {};
   ++counters_.samples_put;
   slot.score = sample.score;
-  if (slot.score == nullptr) {
-    rows_.Offer(*group, sample.index);
-    Changed(Topic::kRows);
-  }
+  if (!options_.score_whole_groups) OfferRow(*group, sample.index);
   if (group->NumFinished() == options_.group_size) CompleteGeneration(*group, now);
   return absl::OkStatus();
 }
@@ -295,7 +292,16 @@ void JobState::CompleteGeneration(Group& group, absl::Time now) {
   // The group stays outstanding, so admission changes only at the in-flight limit.
   if (groups_.running() == options_.staleness.max_in_flight - 1) Changed(Topic::kAdmission);
   Changed(Topic::kBatch);
+  for (int32_t i = 0; i < options_.group_size && options_.score_whole_groups; ++i) {
+    OfferRow(group, i);
+  }
   Advance(group, now);
+}
+
+void JobState::OfferRow(Group& group, int32_t index) {
+  if (group.samples[static_cast<size_t>(index)].score != nullptr) return;
+  rows_.Offer(group, index);
+  Changed(Topic::kRows);
 }
 
 }  // namespace freshet

@@ -26,6 +26,12 @@ SampleView JobState::View(const Group& group, int32_t index) const {
   return view;
 }
 
+void JobState::ShowRow(const Group& group, int32_t index, RowLease& lease) const {
+  lease.sample = View(group, index);
+  if (!options_.score_whole_groups) return;
+  for (const SampleSlot& slot : group.samples) lease.group.push_back(slot.response);
+}
+
 absl::StatusOr<std::vector<RowLease>> JobState::LeaseRows(const RowRequest& request,
                                                           absl::Time now) {
   const auto& [task, worker, request_id, max_rows] = request;
@@ -47,7 +53,7 @@ absl::StatusOr<std::vector<RowLease>> JobState::LeaseRows(const RowRequest& requ
     answer.tokens.push_back(lease.token);
     const std::optional<RowKey> key = rows_.Take(groups_, lease.token, worker, expires);
     FRESHET_CHECK(key.has_value());
-    lease.sample = View(groups_.Get(std::get<1>(*key)), std::get<2>(*key));
+    ShowRow(groups_.Get(std::get<1>(*key)), std::get<2>(*key), lease);
     next_expiry_ = std::min(next_expiry_, expires);
     leases.push_back(std::move(lease));
   }
@@ -62,7 +68,10 @@ std::vector<RowLease> JobState::RepeatRows(const RowAnswer& answer, absl::Time n
     RowHold* hold = rows_.Find(token);
     if (hold == nullptr || hold->done) continue;
     hold->expires = now + options_.lease_ttl;
-    leases.push_back({token, hold->expires, View(groups_.Get(hold->ordinal), hold->index)});
+    RowLease& lease = leases.emplace_back();
+    lease.token = token;
+    lease.expires = hold->expires;
+    ShowRow(groups_.Get(hold->ordinal), hold->index, lease);
   }
   return leases;
 }

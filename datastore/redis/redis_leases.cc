@@ -1,5 +1,6 @@
 #include "datastore/redis/redis_leases.h"
 
+#include <map>
 #include <memory>
 #include <set>
 #include <string_view>
@@ -173,8 +174,10 @@ absl::StatusOr<std::vector<RowLease>> RedisLeases::LeaseRows(const RowRequest& r
   FRESHET_ASSIGN_OR_RETURN(const int64_t expires, ParseNumber(answer.values[0].text));
   std::vector<RowLease> leases;
   FetchPlan plan(config_.options.job);
+  std::map<SampleKey, std::shared_ptr<const Response>> known;  // of groups with several rows
   for (const RedisReply& row : answer.values[1].items) {
-    std::string_view head = row.text;
+    std::string_view lines = row.text;
+    std::string_view head = TakePart(lines, '\n');
     int64_t token = 0;
     SampleKey key;
     FRESHET_RETURN_IF_ERROR(TakeNumbers(head, ' ', token, key.ordinal, key.attempt, key.index));
@@ -183,6 +186,16 @@ absl::StatusOr<std::vector<RowLease>> RedisLeases::LeaseRows(const RowRequest& r
     lease.token = config_.PortToken(token);
     lease.expires = absl::FromUnixMicros(expires);
     FRESHET_ASSIGN_OR_RETURN(lease.sample, plan.AddSample(key, /*score=*/"", prompt_sum, head));
+    while (!lines.empty()) {
+      std::string_view line = TakePart(lines, '\n');
+      SampleKey other = key;
+      FRESHET_RETURN_IF_ERROR(TakeNumbers(line, ' ', other.index));
+      std::shared_ptr<const Response>& response = known[other];
+      if (response == nullptr) {
+        FRESHET_ASSIGN_OR_RETURN(response, plan.AddResponse(other, 's', line));
+      }
+      lease.group.push_back(response);
+    }
   }
   FRESHET_ASSIGN_OR_RETURN(const std::set<int64_t> ended, reader_.Fetch(plan));
   std::erase_if(leases,

@@ -58,6 +58,8 @@ void VisitValues(Config& config, const Visit& visit) {
   visit("origin.above", origin.cursor.above);
 }
 
+constexpr char kWholeGroups[] = "score_whole_groups";
+
 Json ToJson(const RedisStoreConfig& config) {
   Json json;
   json["format"] = kRedisStoreFormat;
@@ -70,6 +72,8 @@ Json ToJson(const RedisStoreConfig& config) {
       json[key] = value;
     }
   });
+  // Absent in stores of older versions.
+  if (config.options.score_whole_groups) json[kWholeGroups] = true;
   return json;
 }
 
@@ -85,6 +89,7 @@ RedisStoreConfig FromJson(const Json& json) {
       value = json.at(key).get<T>();
     }
   });
+  config.options.score_whole_groups = json.value(kWholeGroups, false);
   return config;
 }
 
@@ -153,6 +158,7 @@ std::vector<std::pair<std::string, std::string>> RedisStoreConfig::ScriptOptions
           {"max_hand_backs", StrCat(options.max_hand_backs)},
           {"max_requeues", StrCat(options.max_requeues)},
           {"filter", options.filter_zero_variance ? "1" : "0"},
+          {"whole", options.score_whole_groups ? "1" : "0"},
           {"max_filtered", StrCat(max_filtered)},
           {"max_ledger_rows", StrCat(options.max_ledger_rows)},
           {"root_lineage", StrCat(origin.policy.lineage)},

@@ -32,6 +32,9 @@ Response WithPrompt(const std::vector<int32_t>& prompt, const Response& after) {
     span.end += shift;
     whole.spans.push_back(span);
   }
+  for (const auto& [end, reward] : after.step_rewards) {
+    whole.step_rewards.push_back({end + shift, reward});
+  }
   whole.finish = after.finish;
   whole.env_reward = after.env_reward;
   return whole;

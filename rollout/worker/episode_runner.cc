@@ -49,6 +49,7 @@ void EpisodeRunner::Open(Group& group, Episode& episode) {
   episode.prompt.clear();
   episode.response = {};
   episode.reward = 0;
+  episode.step_rewards.clear();
   episode.turns = 0;
   EpisodeStart start;
   start.environment = options_.environment;
@@ -167,6 +168,10 @@ void EpisodeRunner::TakeAnswer(Group& group, Episode& episode, const EpisodeAnsw
     return Fail(group, episode, Internal("the environment ended the episode at its reset"));
   }
   episode.reward += answer.reward;
+  if (!reset) {
+    const auto turn_end = static_cast<int32_t>(episode.response.response_ids.size());
+    episode.step_rewards.push_back({turn_end, answer.reward});
+  }
   if (answer.terminated) return Finish(group, episode, true);
   if (answer.truncated || episode.turns >= options_.max_turns) {
     return Finish(group, episode, false);
@@ -256,6 +261,7 @@ void EpisodeRunner::Finish(Group& group, Episode& episode, bool terminated) {
   client_.Close(episode.id);
   ++(terminated ? counters_.terminated : counters_.truncated);
   counters_.turns += episode.turns;
+  episode.response.step_rewards = std::move(episode.step_rewards);
   Response response = episode.conversation.has_value()
                           ? WithPrompt(episode.prompt, episode.response)
                           : std::move(episode.response);

@@ -85,6 +85,7 @@ class EpisodeRunner final : public Episodes {
     Response response;            // after the prompt
     std::string action;           // of the latest turn
     double reward = 0;
+    std::vector<StepReward> step_rewards;  // ends in `response`
     int32_t turns = 0;
     int64_t request = 0;  // while kGenerating
   };

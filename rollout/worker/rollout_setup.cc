@@ -96,7 +96,9 @@ EpisodeOptions MakeEpisodeOptions(const job::v1::JobSpec& spec) {
   const job::v1::Environment& environment = spec.environment();
   EpisodeOptions options;
   if (environment.type() == "grpc") {
-    options.label = StrCat("grpc ", environment.address());
+    options.environment = environment.name();
+    options.label = StrCat("grpc ", environment.address(), options.environment.empty() ? "" : " ",
+                           options.environment);
   } else {
     options.environment = environment.type();
   }

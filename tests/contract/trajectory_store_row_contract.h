@@ -25,6 +25,93 @@ TEST_P(TrajectoryStoreContract, RowsAreOfferedAsSoonAsTheirSampleIsFinished) {
   EXPECT_EQ(rows[0].expires, clock_.Now() + options_.lease_ttl);
 }
 
+// The first token of each response that the lease shows.
+inline std::vector<int32_t> ShownGroup(const RowLease& row) {
+  std::vector<int32_t> shown;
+  for (const auto& response : row.group) shown.push_back(response->response_ids.at(0));
+  return shown;
+}
+
+TEST_P(TrajectoryStoreContract, RowsOfWholeGroupsWaitForTheirGroupAndShowIt) {
+  options_.score_whole_groups = true;
+  options_.max_row_failures = 3;
+  PutPrompts(1);
+  const GroupLease lease = Lease(0, 1)[0];
+  const auto response = [](int32_t first) {
+    Response made = ResponseAt(0);
+    made.response_ids[0] = first;
+    return made;
+  };
+  ASSERT_TRUE(store().PutSample(lease.token, 1, response(11)).ok());
+  EXPECT_TRUE(Rows(Task::kScore).empty());
+  ASSERT_TRUE(store().PutSample(lease.token, 0, response(10)).ok());
+  const auto first = store().LeaseRowsFor({Task::kScore, "r0", "a", 1});
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_EQ(first->size(), 1u);
+  EXPECT_EQ(first->at(0).sample.key, (SampleKey{0, 0, 0}));
+  EXPECT_EQ(ShownGroup(first->at(0)), (std::vector<int32_t>{10, 11}));
+  const auto again = store().LeaseRowsFor({Task::kScore, "r0", "a", 1});
+  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_EQ(again->size(), 1u);
+  EXPECT_EQ(ShownGroup(again->at(0)), (std::vector<int32_t>{10, 11}));
+  ASSERT_TRUE(store().PutFields(Task::kScore, first->at(0).token, ScoreOf(1)).ok());
+  auto second = Rows(Task::kScore);
+  ASSERT_EQ(second.size(), 1u);
+  EXPECT_EQ(ShownGroup(second[0]), (std::vector<int32_t>{10, 11}));
+  ASSERT_TRUE(store().FailRow(Task::kScore, second[0].token, "no route").ok());
+  second = Rows(Task::kScore);
+  ASSERT_EQ(second.size(), 1u) << "a row that failed is offered again";
+  EXPECT_EQ(ShownGroup(second[0]), (std::vector<int32_t>{10, 11}));
+  ASSERT_TRUE(store().PutFields(Task::kScore, second[0].token, ScoreOf(2)).ok());
+  EXPECT_EQ(Now(GroupState::kReady), 1);
+}
+
+TEST_P(TrajectoryStoreContract, RowsOfWholeGroupsWaitForTheSamplesOfALaterLease) {
+  options_.score_whole_groups = true;
+  PutPrompts(2);
+  const auto leases = Lease(0, 2);
+  ASSERT_TRUE(store().PutSample(leases[0].token, 0, ResponseAt(0)).ok());
+  ASSERT_TRUE(store().ReturnLease(leases[0].token, {}, {}).ok());
+  EXPECT_TRUE(Rows(Task::kScore).empty());
+  const GroupLease later = Lease(0, 1, "w1")[0];
+  EXPECT_EQ(later.missing, (std::vector<int32_t>{1}));
+  ASSERT_TRUE(store().PutSample(later.token, 1, ResponseAt(0)).ok());
+  EXPECT_EQ(Rows(Task::kScore).size(), 2u);
+  // A sample that comes with its score is not offered.
+  const auto scored = std::make_shared<const Score>(Score{1.0, {}, ScoreOutcome::kOk});
+  const auto bare = std::make_shared<const Response>(ResponseAt(0));
+  const auto put =
+      store().PutSamples({{leases[1].token, 0, bare, scored}, {leases[1].token, 1, bare, nullptr}});
+  ASSERT_TRUE(put.ok()) << put.status();
+  const auto rest = Rows(Task::kScore);
+  ASSERT_EQ(rest.size(), 1u);
+  EXPECT_EQ(rest[0].sample.key, (SampleKey{1, 0, 1}));
+}
+
+TEST_P(TrajectoryStoreContract, StepRewardsStayWithResponseAndScore) {
+  PutPrompts(1);
+  const GroupLease lease = Lease(0, 1)[0];
+  Response response = ResponseAt(0);
+  for (const std::vector<StepReward>& bad :
+       {std::vector<StepReward>{{4, 1.0}}, {{0, 1.0}}, {{2, 1.0}, {2, 1.0}}, {{2, NAN}}}) {
+    response.step_rewards = bad;
+    EXPECT_EQ(store().PutSample(lease.token, 0, response).code(), kInvalid);
+  }
+  response.step_rewards = {{2, 0.25}, {3, -1.5}};
+  ASSERT_TRUE(store().PutSample(lease.token, 0, response).ok());
+  ASSERT_TRUE(store().PutSample(lease.token, 1, ResponseAt(0)).ok());
+  const auto rows = Rows(Task::kScore);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].sample.response->step_rewards, response.step_rewards);
+  Score score{2.0, {}, ScoreOutcome::kOk, {{2, 0.5}, {3, -3.0}}};
+  ASSERT_TRUE(
+      store().PutFields(Task::kScore, rows[0].token, {std::make_shared<const Score>(score)}).ok());
+  score.step_rewards = {{3, 1.0}, {2, 1.0}};
+  EXPECT_EQ(
+      store().PutFields(Task::kScore, rows[1].token, {std::make_shared<const Score>(score)}).code(),
+      kInvalid);
+}
+
 TEST_P(TrajectoryStoreContract, SamplingLogprobsStayWithTheirResponse) {
   PutPrompts(1);
   const GroupLease lease = Lease(0, 1)[0];

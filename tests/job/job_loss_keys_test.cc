@@ -28,9 +28,9 @@ TEST(LossKeys, PresetsAreThoseOfTheTrainer) {
 
 // The trainer implements each choice that a job file may contain.
 TEST(LossKeys, ChoicesAreKnownToTheTrainer) {
-  for (const std::string& path :
-       std::vector<std::string>{"loss.advantage", "loss.surrogate", "loss.ratio", "loss.anchor",
-                                "loss.correction.kind", "loss.kl.kind", "loss.aggregate"}) {
+  for (const std::string& path : std::vector<std::string>{
+           "loss.advantage", "loss.surrogate", "loss.ratio", "loss.anchor", "loss.correction.kind",
+           "loss.kl.kind", "loss.aggregate", "loss.credit"}) {
     const std::vector<std::string> allowed = Allowed(path);
     EXPECT_FALSE(allowed.empty()) << path;
     std::vector<std::string> names = allowed;

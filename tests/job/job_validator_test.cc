@@ -73,6 +73,21 @@ TEST(Validator, Ranges) {
   }
 }
 
+TEST(Validator, CreditByTurnNeedsTurns) {
+  for (const Case& c : {
+           Case{9, "loss: {credit: turn}",
+                "job.yaml:9: loss.credit: turn needs an environment that rewards turns; add the "
+                "block environment, of another type than openai_agent"},
+           Case{9, "loss: {credit: turn, turn_discount: 0.9}\nenvironment: {type: guess_number}",
+                nullptr},
+           Case{9, "loss: {turn_discount: 0.9}",
+                "job.yaml:9: loss.turn_discount: applies only with credit turn, not with sample; "
+                "remove it"},
+       }) {
+    Check(c);
+  }
+}
+
 TEST(Validator, Names) {
   for (const Case& c : {
            Case{1, "name: ../up",

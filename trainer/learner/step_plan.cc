@@ -56,8 +56,9 @@ void StepSums::Add(const StepSums& other) {
 
 absl::StatusOr<StepPlan> PlanStep(const PolicyLearnerOptions& options, int64_t step,
                                   const std::vector<TrainGroup>& groups) {
-  FRESHET_ASSIGN_OR_RETURN(
-      TrainingRows all, MakeTrainingRows(groups, options.loss.advantage, options.whole_responses));
+  FRESHET_ASSIGN_OR_RETURN(TrainingRows all,
+                           MakeTrainingRows(groups, options.loss.advantage, options.whole_responses,
+                                            options.loss.credit));
   const size_t parts = std::min(static_cast<size_t>(options.minibatches_per_step), groups.size());
   StepPlan plan;
   plan.step = step;

@@ -6,6 +6,7 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "trainer/learner/turn_returns.h"
 #include "trainer/loss/advantage.h"
 
 namespace freshet {
@@ -50,22 +51,106 @@ std::vector<Branches> Divide(const TrainGroup& group, bool whole_responses) {
   return trees;
 }
 
-}  // namespace
+// The advantages of a sample's turns.
+struct SampleAdvantages {
+  std::vector<size_t> ends;
+  std::vector<double> values;
 
-absl::StatusOr<TrainingRows> MakeTrainingRows(const std::vector<TrainGroup>& groups,
-                                              AdvantageKind advantage, bool whole_responses) {
+  // Of token t. `ends` are few.
+  double At(size_t t) const {
+    size_t k = 0;
+    while (k + 1 < ends.size() && t >= ends[k]) ++k;
+    return values[k];
+  }
+};
+using TokenAdvantages = std::vector<std::vector<SampleAdvantages>>;  // by group and sample
+
+absl::StatusOr<TokenAdvantages> OfSamples(const std::vector<TrainGroup>& groups,
+                                          AdvantageKind kind) {
   std::vector<std::vector<double>> rewards;
   for (const TrainGroup& group : groups) {
     std::vector<double>& group_rewards = rewards.emplace_back();
     for (const TrainSample& sample : group.samples) {
-      if (sample.sample.score == nullptr) {
-        return InvalidArgument("sample ", sample.sample.uid, " has no score");
-      }
       group_rewards.push_back(sample.sample.score->reward);
     }
   }
+  FRESHET_ASSIGN_OR_RETURN(const std::vector<std::vector<double>> advantages,
+                           ComputeAdvantages(kind, rewards));
+  TokenAdvantages result;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    std::vector<SampleAdvantages>& samples = result.emplace_back();
+    for (size_t s = 0; s < advantages[g].size(); ++s) {
+      samples.push_back(
+          {{groups[g].samples[s].sample.response->response_ids.size()}, {advantages[g][s]}});
+    }
+  }
+  return result;
+}
+
+absl::StatusOr<TokenAdvantages> OfTurns(const std::vector<TrainGroup>& groups, AdvantageKind kind,
+                                        double discount) {
+  TokenAdvantages result;
+  std::vector<std::vector<std::vector<double>>> values;
+  for (const TrainGroup& group : groups) {
+    std::vector<SampleAdvantages>& samples = result.emplace_back();
+    auto& group_values = values.emplace_back();
+    for (const TrainSample& sample : group.samples) {
+      SampleAdvantages& turns = samples.emplace_back();
+      std::vector<double>& turn_values = group_values.emplace_back();
+      const auto tokens = static_cast<int32_t>(sample.sample.response->response_ids.size());
+      for (const Turn& turn : TurnReturns(*sample.sample.score, tokens, discount)) {
+        turns.ends.push_back(static_cast<size_t>(turn.end));
+        turn_values.push_back(turn.value);
+      }
+    }
+  }
+  FRESHET_ASSIGN_OR_RETURN(const auto advantages, ComputeTurnAdvantages(kind, values));
+  for (size_t g = 0; g < groups.size(); ++g) {
+    for (size_t s = 0; s < result[g].size(); ++s) result[g][s].values = advantages[g][s];
+  }
+  return result;
+}
+
+// Of each sample, over its loss-bearing tokens.
+std::vector<std::vector<double>> Means(const std::vector<TrainGroup>& groups,
+                                       const TokenAdvantages& by_token) {
+  std::vector<std::vector<double>> means;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    std::vector<double>& group_means = means.emplace_back();
+    for (size_t s = 0; s < groups[g].samples.size(); ++s) {
+      const SampleAdvantages& advantages = by_token[g][s];
+      const std::vector<uint8_t>& mask = groups[g].samples[s].loss_mask;
+      double sum = 0;
+      int64_t tokens = 0;
+      for (size_t t = 0; t < mask.size() && advantages.values.size() > 1; ++t) {
+        if (mask[t] == 0) continue;
+        sum += advantages.At(t);
+        ++tokens;
+      }
+      group_means.push_back(tokens > 0 ? sum / static_cast<double>(tokens)
+                                       : advantages.values.front());
+    }
+  }
+  return means;
+}
+
+}  // namespace
+
+absl::StatusOr<TrainingRows> MakeTrainingRows(const std::vector<TrainGroup>& groups,
+                                              AdvantageKind advantage, bool whole_responses,
+                                              const std::optional<TurnCredit>& credit) {
+  for (const TrainGroup& group : groups) {
+    for (const TrainSample& sample : group.samples) {
+      if (sample.sample.score == nullptr) {
+        return InvalidArgument("sample ", sample.sample.uid, " has no score");
+      }
+    }
+  }
+  FRESHET_ASSIGN_OR_RETURN(const TokenAdvantages by_token,
+                           credit.has_value() ? OfTurns(groups, advantage, credit->discount)
+                                              : OfSamples(groups, advantage));
   TrainingRows rows;
-  FRESHET_ASSIGN_OR_RETURN(rows.advantages, ComputeAdvantages(advantage, rewards));
+  rows.advantages = Means(groups, by_token);
   for (size_t g = 0; g < groups.size(); ++g) {
     for (const Branches& branches : Divide(groups[g], whole_responses)) {
       PackTree& tree = rows.trees.emplace_back();
@@ -87,7 +172,7 @@ absl::StatusOr<TrainingRows> MakeTrainingRows(const std::vector<TrainGroup>& gro
         for (size_t t = branches.shared; t < ids.size(); ++t) {
           columns.behavior_logprobs.push_back(response.behavior_logprobs[t]);
           columns.loss_mask.push_back(sample.loss_mask[t] != 0 ? 1.0F : 0.0F);
-          columns.advantages.push_back(static_cast<float>(rows.advantages[g][s]));
+          columns.advantages.push_back(static_cast<float>(by_token[g][s].At(t)));
           columns.sequence_index.push_back(columns.num_sequences);
           rows.loss_tokens += sample.loss_mask[t] != 0 ? 1 : 0;
         }

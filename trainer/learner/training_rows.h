@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -48,12 +49,14 @@ struct TrainingRows {
 
 // Pure. Advantages are computed over all given groups, because some kinds normalize over the batch.
 // INVALID_ARGUMENT for a sample without score, or rewards that ComputeAdvantages rejects.
+// With `credit`, each turn has an advantage of its own (turn_returns.h); `advantages` then holds a
+// sample's mean over its loss-bearing tokens.
 // `whole_responses`: responses begin with a prompt of their own, and the group's is not part of the
 // sequences. Responses of a group then share a tree if they begin with the same token, whose prefix
 // is what they have in common before the first token with a loss.
 absl::StatusOr<TrainingRows> MakeTrainingRows(const std::vector<TrainGroup>& groups,
-                                              AdvantageKind advantage,
-                                              bool whole_responses = false);
+                                              AdvantageKind advantage, bool whole_responses = false,
+                                              const std::optional<TurnCredit>& credit = {});
 
 }  // namespace freshet
 

@@ -62,6 +62,11 @@ void DivideByDeviation(std::span<const double> centered, double epsilon,
   }
 }
 
+absl::Status CheckEpsilon(double epsilon) {
+  if (epsilon >= 0 && epsilon <= 1) return absl::OkStatus();
+  return InvalidArgument("advantage epsilon ", epsilon, " is outside [0, 1]");
+}
+
 absl::Status CheckRewards(AdvantageKind kind,
                           const std::vector<std::vector<double>>& reward_groups) {
   const size_t smallest = kind == AdvantageKind::kReinforcePp ? 1 : 2;
@@ -84,6 +89,43 @@ absl::Status CheckRewards(AdvantageKind kind,
     return InvalidArgument("the batch has ", samples, " rewards: an advantage needs at least 2");
   }
   return absl::OkStatus();
+}
+
+// Turns of the same place in different samples.
+using Places = std::vector<std::vector<double*>>;
+
+// Subtracts from every turn the mean of its place (RLOO: of the other samples' turns there).
+void Center(AdvantageKind kind, const Places& places) {
+  for (const std::vector<double*>& place : places) {
+    std::vector<double> values;
+    for (const double* value : place) values.push_back(*value);
+    values = Centered(values);
+    const auto size = static_cast<double>(place.size());
+    if (kind == AdvantageKind::kRloo && place.size() > 1) Scale(size / (size - 1), values);
+    for (size_t i = 0; i < place.size(); ++i) *place[i] = values[i];
+  }
+}
+
+void AddPlaces(std::vector<std::vector<double>>& samples, Places& places) {
+  for (std::vector<double>& turns : samples) {
+    if (places.size() < turns.size()) places.resize(turns.size());
+    for (size_t k = 0; k < turns.size(); ++k) places[k].push_back(&turns[k]);
+  }
+}
+
+void DivideByDeviation(double epsilon, const std::vector<double*>& centered) {
+  std::vector<double> values;
+  for (const double* value : centered) values.push_back(*value);
+  if (values.size() < 2) return;
+  DivideByDeviation(values, epsilon, values);
+  for (size_t i = 0; i < centered.size(); ++i) *centered[i] = values[i];
+}
+
+std::vector<double*> AllOf(const Places& places) {
+  std::vector<double*> all;
+  for (const std::vector<double*>& place : places)
+    all.insert(all.end(), place.begin(), place.end());
+  return all;
 }
 
 std::vector<double> Concatenated(const std::vector<std::vector<double>>& groups) {
@@ -123,9 +165,7 @@ std::vector<double> WithinGroup(AdvantageKind kind, std::span<const double> rewa
 
 absl::StatusOr<std::vector<std::vector<double>>> ComputeAdvantages(
     AdvantageKind kind, const std::vector<std::vector<double>>& reward_groups, double epsilon) {
-  if (!(epsilon >= 0 && epsilon <= 1)) {
-    return InvalidArgument("advantage epsilon ", epsilon, " is outside [0, 1]");
-  }
+  FRESHET_RETURN_IF_ERROR(CheckEpsilon(epsilon));
   FRESHET_RETURN_IF_ERROR(CheckRewards(kind, reward_groups));
   if (kind == AdvantageKind::kReinforcePp) {
     std::vector<double> flat = Centered(Concatenated(reward_groups));
@@ -143,6 +183,51 @@ absl::StatusOr<std::vector<std::vector<double>>> ComputeAdvantages(
       DivideByDeviation(centered, epsilon, group);
     }
   }
+  return advantages;
+}
+
+absl::StatusOr<std::vector<std::vector<std::vector<double>>>> ComputeTurnAdvantages(
+    AdvantageKind kind, const std::vector<std::vector<std::vector<double>>>& values,
+    double epsilon) {
+  // All limits are those of whole samples; a turn is checked like one.
+  std::vector<std::vector<double>> firsts;
+  for (const auto& group : values) {
+    std::vector<double>& first = firsts.emplace_back();
+    for (const std::vector<double>& turns : group) {
+      if (turns.empty()) return InvalidArgument("a sample has no turn");
+      for (const double value : turns) {
+        if (!(std::abs(value) <= kMaxRewardMagnitude)) {
+          return InvalidArgument("the value of a turn is ", value,
+                                 ": it must be finite and at most 1e30 in magnitude");
+        }
+      }
+      first.push_back(turns.front());
+    }
+  }
+  FRESHET_RETURN_IF_ERROR(CheckEpsilon(epsilon));
+  FRESHET_RETURN_IF_ERROR(CheckRewards(kind, firsts));
+  std::vector<std::vector<std::vector<double>>> advantages = values;
+  Places batch;
+  std::vector<double*> all;
+  for (auto& group : advantages) {
+    if (kind == AdvantageKind::kReinforcePp) {
+      AddPlaces(group, batch);
+      continue;
+    }
+    Places places;
+    AddPlaces(group, places);
+    Center(kind, places);
+    const std::vector<double*> turns = AllOf(places);
+    if (kind == AdvantageKind::kGrpo) DivideByDeviation(epsilon, turns);
+    if (kind == AdvantageKind::kReinforcePpBaseline) {
+      all.insert(all.end(), turns.begin(), turns.end());
+    }
+  }
+  if (kind == AdvantageKind::kReinforcePp) {
+    Center(kind, batch);
+    all = AllOf(batch);
+  }
+  DivideByDeviation(epsilon, all);
   return advantages;
 }
 

@@ -7,7 +7,7 @@
 """
 
 from freshet.client import Client
-from freshet.environments import EnvironmentServer, serve_env
+from freshet.environments import EnvironmentFull, EnvironmentServer, serve_env
 from freshet.errors import (
     ConnectionLost,
     FreshetError,
@@ -21,12 +21,15 @@ from freshet.errors import (
 from freshet.events import Event, LogLine
 from freshet.gymnasium_environment import gymnasium_environment
 from freshet.job_handle import Job
+from freshet.mcp_environment import mcp_environment
+from freshet.openenv_environment import openenv_environment
 from freshet.reward_processes import RewardProcesses
 from freshet.rewards import RewardServer, serve_reward
 
 __all__ = [
     "Client",
     "ConnectionLost",
+    "EnvironmentFull",
     "EnvironmentServer",
     "Event",
     "FreshetError",
@@ -41,6 +44,8 @@ __all__ = [
     "RewardServer",
     "TimedOut",
     "gymnasium_environment",
+    "mcp_environment",
+    "openenv_environment",
     "serve_env",
     "serve_reward",
 ]

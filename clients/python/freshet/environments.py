@@ -1,13 +1,16 @@
-"""Serves a Python class as an environment."""
+"""Serves Python classes as environments."""
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import inspect
 import json
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import grpc
@@ -18,6 +21,12 @@ from freshet.serving import Server
 
 _log = logging.getLogger("freshet.environment")
 _MAX_ERROR_CHARACTERS = 500
+_CLOSE_SECONDS = 10.0
+_MAX_ANSWER_BYTES = 4 << 20
+
+
+class EnvironmentFull(Exception):
+    """An environment has no room for another episode now; another worker may have."""
 
 
 class _Fault(Exception):
@@ -35,18 +44,74 @@ def _message(message: Any) -> pb.Message:
 def _reply(observation: Any, info: Any, **fields: Any) -> pb.EpisodeReply:
     texts = {str(name): str(value) for name, value in (info or {}).items()}
     if isinstance(observation, str):
-        return pb.EpisodeReply(observation=observation, info=texts, **fields)
-    if not isinstance(observation, list):
+        reply = pb.EpisodeReply(observation=observation, info=texts, **fields)
+    elif isinstance(observation, list):
+        reply = pb.EpisodeReply(messages=map(_message, observation), info=texts, **fields)
+    else:
         raise TypeError(f"an observation must be a str or a list of messages, not {type(observation).__name__}")
-    return pb.EpisodeReply(messages=map(_message, observation), info=texts, **fields)
+    if reply.ByteSize() > _MAX_ANSWER_BYTES:
+        raise ValueError(f"an answer of {reply.ByteSize()} bytes; at most {_MAX_ANSWER_BYTES} are allowed")
+    return reply
+
+
+class _Loop:
+    """An event loop in a thread of its own, which ends with the process."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def submit(self, coroutine: Coroutine[Any, Any, Any]) -> Future:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+
+_loop = _Loop()
+
+
+class _InLoop:
+    """An environment whose methods are coroutines, called from a thread that waits for them."""
+
+    def __init__(self, environment: Any, context: grpc.ServicerContext):
+        self._environment = environment
+        self._call: Future | None = None
+        context.add_callback(self._cancel)
+
+    def _cancel(self) -> None:
+        call = self._call
+        if call is not None:
+            call.cancel()
+
+    def _wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        self._call = _loop.submit(coroutine)
+        return self._call.result()
+
+    def reset(self, seed: int, options: dict[str, str]) -> Any:
+        return self._wait(self._environment.reset(seed=seed, options=options))
+
+    def step(self, action: str) -> Any:
+        return self._wait(self._environment.step(action))
+
+    @property
+    def tools(self) -> Any:
+        return getattr(self._environment, "tools", None)
+
+    def close(self) -> None:
+        close = getattr(self._environment, "close", None)
+        if close is not None:
+            _loop.submit(close()).result(_CLOSE_SECONDS)
 
 
 class _Episodes:
     """The consecutive episodes of one stream."""
 
-    def __init__(self, make: Callable[[], Any], name: str):
-        self._make = make
-        self._name = name
+    def __init__(self, kinds: Mapping[str, Callable[[], Any]], context: grpc.ServicerContext):
+        self._kinds = kinds
+        self._context = context
+        self._name: str | None = None
         self._environment: Any = None
         self._running = False
 
@@ -57,14 +122,23 @@ class _Episodes:
             return self._step(request.step.action)
         raise _Fault(grpc.StatusCode.INVALID_ARGUMENT, "a request without reset, step or close")
 
+    def _named(self, name: str) -> str:
+        if not name and len(self._kinds) == 1:
+            return next(iter(self._kinds))
+        if name in self._kinds:
+            return name
+        raise _Fault(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f'environment "{name[:100]}" is not served here, but: {", ".join(sorted(self._kinds))}',
+        )
+
     def _reset(self, reset: pb.Reset) -> pb.EpisodeReply:
-        if reset.environment not in ("", self._name):
-            raise _Fault(
-                grpc.StatusCode.INVALID_ARGUMENT,
-                f'environment "{reset.environment}" is not served here; this is "{self._name}"',
-            )
-        if self._environment is None:
-            self._environment = self._make()
+        name = self._named(reset.environment)
+        if name != self._name:
+            self.close()
+            make = self._kinds[name]
+            self._environment = _InLoop(make(), self._context) if _is_async(make) else make()
+            self._name = name
         observation, info = self._environment.reset(seed=reset.seed, options=dict(reset.options))
         self._running = True
         tools = getattr(self._environment, "tools", None) or []
@@ -88,15 +162,28 @@ class _Episodes:
 
     def close(self) -> None:
         close = getattr(self._environment, "close", None)
-        if close is not None:
-            close()
+        self._environment = self._name = None
+        self._running = False
+        try:
+            if close is not None:
+                close()
+        except Exception:  # whatever the user's class raises
+            _log.warning("the environment failed to close", exc_info=True)
+
+
+def _what(make: Any) -> Any:
+    """The class or function itself, without arguments that are bound to it."""
+    return make.func if isinstance(make, functools.partial) else make
+
+
+def _is_async(make: Any) -> bool:
+    """Whether the environments that it makes have coroutines as methods."""
+    return inspect.iscoroutinefunction(getattr(_what(make), "step", None))
 
 
 class _EnvService(env_service_pb2_grpc.EnvServiceServicer):
-    def __init__(self, make: Callable[[], Any], name: str, description: str, max_episodes: int):
-        self._make = make
-        self._name = name
-        self._description = description
+    def __init__(self, kinds: Mapping[str, Callable[[], Any]], max_episodes: int):
+        self._kinds = kinds
         self._max_episodes = max_episodes
         self._lock = threading.Lock()
         self._open = 0
@@ -112,7 +199,7 @@ class _EnvService(env_service_pb2_grpc.EnvServiceServicer):
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"{self._max_episodes} episodes are open; try another worker",
             )
-        episodes = _Episodes(self._make, self._name)
+        episodes = _Episodes(self._kinds, context)
         fault = None
         try:
             for request in requests:
@@ -121,15 +208,14 @@ class _EnvService(env_service_pb2_grpc.EnvServiceServicer):
                 yield episodes.answer(request)
         except _Fault as error:
             fault = (error.code, str(error))
+        except EnvironmentFull as error:
+            fault = (grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except Exception as error:  # whatever the user's class raises
             if context.is_active():
                 _log.warning("the environment failed", exc_info=True)
             fault = (grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
         finally:
-            try:
-                episodes.close()
-            except Exception:
-                _log.warning("the environment failed to close", exc_info=True)
+            episodes.close()
             with self._lock:
                 self._open -= 1
         if fault is not None:
@@ -138,12 +224,14 @@ class _EnvService(env_service_pb2_grpc.EnvServiceServicer):
     def ListEnvironments(
         self, request: pb.ListEnvironmentsRequest, context: grpc.ServicerContext
     ) -> pb.ListEnvironmentsReply:
+        infos = [
+            pb.EnvironmentInfo(name=name, description=(inspect.getdoc(_what(kind)) or "").split("\n", 1)[0])
+            for name, kind in sorted(self._kinds.items())
+        ]
         with self._lock:
             open_episodes = self._open
         return pb.ListEnvironmentsReply(
-            environments=[pb.EnvironmentInfo(name=self._name, description=self._description)],
-            open_episodes=open_episodes,
-            max_episodes=self._max_episodes,
+            environments=infos, open_episodes=open_episodes, max_episodes=self._max_episodes
         )
 
 
@@ -152,24 +240,26 @@ class EnvironmentServer(Server):
 
     def __init__(
         self,
-        cls: Callable[[], Any],
+        cls: Callable[[], Any] | Mapping[str, Callable[[], Any]],
         address: str = "127.0.0.1:7081",
         *,
         name: str | None = None,
         max_episodes: int = 64,
         **tls: Any,
     ):
+        if isinstance(cls, Mapping):
+            if not cls:
+                raise ValueError("there is no environment to serve")
+            kinds = dict(cls)
+        else:
+            kinds = {name or getattr(cls, "name", None) or _what(cls).__name__: cls}
         # Each open episode occupies a thread. The extra ones serve ListEnvironments and refusals.
         super().__init__(address, max_episodes + 4, **tls)
-        description = (inspect.getdoc(cls) or "").split("\n", 1)[0]
-        env_service_pb2_grpc.add_EnvServiceServicer_to_server(
-            _EnvService(cls, name or getattr(cls, "name", None) or cls.__name__, description, max_episodes),
-            self._server,
-        )
+        env_service_pb2_grpc.add_EnvServiceServicer_to_server(_EnvService(kinds, max_episodes), self._server)
 
 
 def serve_env(
-    cls: Callable[[], Any],
+    cls: Callable[[], Any] | Mapping[str, Callable[[], Any]],
     address: str = "127.0.0.1:7081",
     *,
     name: str | None = None,
@@ -182,12 +272,15 @@ def serve_env(
       reset(seed, options) -> (observation, info)
       step(action) -> (observation, reward, terminated, truncated, info)
       close(), optional.
+    If `step` is a coroutine (`async def`), so must the others be; all of them run in one event loop.
     In jobs with `environment.observations: messages`, an observation may also be a list of messages,
     dicts with role (system, user or tool), content and perhaps name and tool_call_id; and the attribute
     tools, optional, is the list of OpenAI's function schemas that the policy gets with a reset.
     options contains the row's fields and the job's options. The same seed and actions must give the
     same results. An exception ends the episode as an infrastructure error: the episode is restarted
-    on another worker and never scored as 0.
+    on another worker and never scored as 0. EnvironmentFull means that there is no room now.
+
+    Instead of one class it may be a dict of several by name. Jobs then name one: environment.name.
 
     name: the name that jobs use; default: cls.name, else the class name.
     max_episodes: maximum number of concurrent episodes. tls: as in serve_reward.

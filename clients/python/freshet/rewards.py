@@ -92,6 +92,10 @@ class _Function:
             for name, text in item.attributes.items()
             if name not in ("prompt", "completion") and (self._takes_all or name in self._names)
         }
+        if item.group and (self._takes_all or "group" in self._names):
+            attributes["group"] = list(item.group)
+        if item.group and (self._takes_all or "group_index" in self._names):
+            attributes["group_index"] = item.index
         try:
             return score_of(self._function(item.prompt, item.completion, **attributes))
         except RewardTimeout as error:
@@ -178,6 +182,9 @@ def serve_reward(
     number, or a dict of up to 64 parts whose sum is the reward; samples and metrics show each part as
     "COMPONENT/PART". It is called from several threads. An exception is an infrastructure error of
     that sample, which is rescored or given up, but never gets reward 0.
+
+    If the job's component has `group: true`, the attribute `group` is a list of the completions of all
+    samples of the group, and `group_index` the place of this one; in an evaluation there are none.
 
     A job uses it with:  reward: {components: {mine: {type: grpc, address: "127.0.0.1:7080"}}}
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "job/job_validator.h"
+#include "job/reward_types.h"
 
 namespace freshet {
 namespace {
@@ -36,6 +37,9 @@ StoreOptions MakeStoreOptions(const job::v1::JobSpec& spec, const std::string& j
   }
   store.max_requeues = static_cast<int32_t>(spec.staleness().max_requeues());
   store.filter_zero_variance = spec.filter().zero_variance();
+  for (const auto& [name, component] : spec.reward().components()) {
+    store.score_whole_groups |= SeesGroup(component);
+  }
   store.max_filtered_in_a_row = spec.filter().max_filtered_in_a_row();
   // The ledger is kept for the life of the job. Every sample is trained once; samples of groups
   // that end otherwise or restart are extra.

@@ -1,5 +1,6 @@
 -- Leases pending rows, oldest first. Arguments: worker, requested rows, request id. Returns the
--- expiry and for each row 'TOKEN ORDINAL ATTEMPT INDEX CHECKSUM DESCRIPTOR'.
+-- expiry and for each row 'TOKEN ORDINAL ATTEMPT INDEX CHECKSUM DESCRIPTOR', followed by a line
+-- 'INDEX DESCRIPTOR' for each sample of the group if whole groups are scored.
 local worker, wanted, request = arg(1), num(2), arg(3)
 if is_revoked(worker) then return finish('REVOKED') end
 expire()
@@ -7,12 +8,20 @@ local expires, out = now + J.ttl, {}
 local expires_text = format('%d', expires)
 local holds, leases, tokens = {}, {}, {}
 
--- Adds a row to the reply. s: its descriptor.
-local function show(token, head, index, tail, s)
+-- Adds a row to the reply. s: its descriptor. group: lines of its group.
+local function show(token, head, index, tail, s, group)
   tokens[#tokens + 1] = token
   leases[#leases + 1] = expires_text
   leases[#leases + 1] = token
-  out[#out + 1] = concat({token, head, index, tail, s})
+  out[#out + 1] = concat({token, head, index, tail, s, group})
+end
+local function lines_of(ord)
+  if J.whole ~= 1 then return '' end
+  local names, lines = {}, {}
+  for i = 1, J.group_size do names[i] = format('s%d', i - 1) end
+  local _, f = load(ord, unpack(names))
+  for i = 1, J.group_size do lines[i] = format('\n%d ', i - 1) .. f[i] end
+  return concat(lines)
 end
 local function head_of(ord, g) return format(' %d %d ', tonumber(ord), g.att) end
 
@@ -27,14 +36,14 @@ local function lease_run(ord, popped, first, last)
   end
   local g, f = load(ord, unpack(fields))
   local head, tail = head_of(ord, g), ' ' .. f[1] .. ' '
-  local held = {f[2] or ''}
+  local held, group = {f[2] or ''}, lines_of(ord)
   for n, index in ipairs(indices) do
     local token, at = format('%d', J.last_token + n), 2 * n + 1
     write(g, 'u' .. index, HELD .. ' ' .. token .. ' ' .. counts_in(f[at + 1]))
     held[n + 1] = token
     holds[#holds + 1] = token
     holds[#holds + 1] = hold_text(ord, index, 0, worker)
-    show(token, head, index, tail, f[at])
+    show(token, head, index, tail, f[at], group)
   end
   write(g, 'hd', concat(held, ' '))
   set('last_token', J.last_token + #indices)
@@ -61,7 +70,7 @@ local function repeat_rows(answer)
     if hold and not hold.done then
       local index = hold.index
       local g, f = load(hold.ord, 'ph', 's' .. index)
-      show(token, head_of(hold.ord, g), index, ' ' .. f[1] .. ' ', f[2])
+      show(token, head_of(hold.ord, g), index, ' ' .. f[1] .. ' ', f[2], lines_of(hold.ord))
     end
   end
 end

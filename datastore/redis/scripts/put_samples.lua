@@ -32,6 +32,15 @@ local function check_run(g, at)
   return tonumber(loss_oldest), tonumber(loss_newest)
 end
 
+-- Makes the rows of the group available that have no score yet.
+local function offer_all(g)
+  local f = load_all(g.ord)
+  for index = 0, J.group_size - 1 do
+    if not f['c' .. index] then offer(g, index, '0') end
+  end
+  changed(ROWS)
+end
+
 local function complete(g, ready)
   -- The versions are now known from the tokens themselves.
   update(g, 'min', g.lmin, 'max', g.lmax)
@@ -39,6 +48,7 @@ local function complete(g, ready)
   -- The group stays outstanding, so admission changes only at the in-flight limit.
   if J.running == J.max_in_flight - 1 then changed(ADMISSION) end
   changed(BATCH)
+  if J.whole == 1 and g.sc < J.group_size then offer_all(g) end
   advance(g, ready)
 end
 
@@ -118,8 +128,10 @@ local function put_each(g, at, count, loss_oldest, loss_newest)
     write(g, 's' .. index, descriptor)
     if reward == '' then
       write(g, 'u' .. index, '1 0 0')
-      rows[#rows + 1] = min
-      rows[#rows + 1] = row_member(g.ord, index)
+      if J.whole ~= 1 then
+        rows[#rows + 1] = min
+        rows[#rows + 1] = row_member(g.ord, index)
+      end
     else
       if not first then
         first = reward

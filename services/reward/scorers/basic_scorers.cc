@@ -203,7 +203,9 @@ class EnvironmentScorer final : public Scorer {
     if (!input.env_reward.has_value()) {
       return FailedPrecondition("the sample has no environment's reward: it was not an episode");
     }
-    return ComponentScore{*input.env_reward};
+    ComponentScore score{*input.env_reward};
+    score.steps.assign(input.env_steps.begin(), input.env_steps.end());
+    return score;
   }
 };
 

@@ -120,13 +120,16 @@ absl::StatusOr<HttpQuestion> CodeQuestion(CodeReward reward) {
   if (!tests.ok()) return InvalidArgument("text: ", Message(tests.status()));
   HttpQuestion question;
   question.path = "/submit";
-  question.body =
-      [reward, tests = *std::move(tests)](const ScoreInput& input) -> absl::StatusOr<std::string> {
+  question.bodies = [reward, tests = *std::move(tests)](
+                        const ScoreInput& input) -> absl::StatusOr<std::vector<std::string>> {
     const absl::StatusOr<std::string> text = tests.Render(input.attributes);
     if (!text.ok()) return FailedPrecondition(Message(text.status()), " in the row");
-    return SubmissionBody(reward, *text, input.completion);
+    FRESHET_ASSIGN_OR_RETURN(std::string body, SubmissionBody(reward, *text, input.completion));
+    return std::vector{std::move(body)};
   };
-  question.verdict = [reward](std::string_view answer) { return VerdictOf(reward, answer); };
+  question.verdict = [reward](const std::vector<std::string>& answers) {
+    return VerdictOf(reward, answers.front());
+  };
   return question;
 }
 

@@ -1,12 +1,21 @@
 #include "services/reward/scorers/composite_scorer.h"
 
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/str_cat.h"
 
 namespace freshet {
+namespace {
+
+void AddSteps(double weight, const std::vector<StepReward>& steps, std::map<int32_t, double>& sum) {
+  if (weight == 0) return;
+  for (const auto& [end, reward] : steps) sum[end] += weight * reward;
+}
+
+}  // namespace
 
 void CompositeScorer::Add(std::string name, double weight, std::unique_ptr<Scorer> scorer) {
   components_.push_back({std::move(name), weight, std::move(scorer)});
@@ -25,6 +34,7 @@ absl::StatusOr<freshet::Score> CompositeScorer::Score(const ScoreInput& input) c
 absl::StatusOr<freshet::Score> CompositeScorer::AddUp(const ScoreInput& input) const {
   const absl::Time deadline = SystemClock::Get().Now() + input.timeout;
   freshet::Score result;
+  std::map<int32_t, double> steps;  // by end
   for (const Component& component : components_) {
     ScoreInput rest = input;
     rest.timeout = deadline - SystemClock::Get().Now();
@@ -42,12 +52,14 @@ absl::StatusOr<freshet::Score> CompositeScorer::AddUp(const ScoreInput& input) c
                       "; it must be finite");
     }
     result.reward += component.weight * score->value;
+    AddSteps(component.weight, score->steps, steps);
     result.components[component.name] = score->value;
     for (const auto& [part, value] : score->parts) {
       result.components[StrCat(component.name, "/", part)] = value;
     }
     if (score->outcome == ScoreOutcome::kWrongFormat) result.outcome = ScoreOutcome::kWrongFormat;
   }
+  for (const auto& [end, reward] : steps) result.step_rewards.push_back({end, reward});
   return result;
 }
 

@@ -21,8 +21,8 @@ class CompositeScorer {
   void SetObserver(std::shared_ptr<ScoreObserver> observer) { observer_ = std::move(observer); }
 
   // The components share the input's timeout. Reward is sum(weight * value); `components` holds the
-  // unweighted values by name, and their parts as "NAME/PART". The outcome is kWrongFormat if any
-  // component's is.
+  // unweighted values by name, and their parts as "NAME/PART"; the steps are weighted. The outcome
+  // is kWrongFormat if any component's is.
   //
   // If any component fails or gives a non-finite value, the whole call fails with the component's
   // code and its name in the message: a failure is never a reward.

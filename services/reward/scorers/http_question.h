@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -15,15 +15,15 @@ namespace freshet {
 // What a scorer asks an HTTP server about a completion, and what it makes of the answer. Pure and
 // thread-safe.
 struct HttpQuestion {
-  std::string path;  // of the POST request, with the leading slash
-  // The request's body, JSON. FAILED_PRECONDITION: the row lacks something.
-  std::function<absl::StatusOr<std::string>(const ScoreInput& input)> body;
-  // The reward that an answer with status 200 gives. INTERNAL: it gives none.
-  std::function<absl::StatusOr<ComponentScore>(std::string_view answer)> verdict;
+  std::string path;  // of the POST requests, with the leading slash
+  // The requests' bodies, JSON. FAILED_PRECONDITION: the row lacks something.
+  std::function<absl::StatusOr<std::vector<std::string>>(const ScoreInput& input)> bodies;
+  // The reward that the answers with status 200 give, one per body. INTERNAL: they give none.
+  std::function<absl::StatusOr<ComponentScore>(const std::vector<std::string>& answers)> verdict;
 };
 
-// Creates the scorer that asks one server; a call takes at most `timeout`. INVALID_ARGUMENT: the
-// process knows no such server.
+// Creates the scorer that asks one server; its requests take at most `timeout` together.
+// INVALID_ARGUMENT: the process knows no such server.
 using HttpScorerFactory = std::function<absl::StatusOr<std::unique_ptr<Scorer>>(
     HttpQuestion question, absl::Duration timeout)>;
 

@@ -20,14 +20,19 @@ struct JudgeReward {
   int64_t max_tokens = 1024;  // of the judge's answer
   // Asks the server to hold the answer to the verdict's JSON schema (`response_format`).
   bool structured = true;
+  // The judge compares the completion with each other one of its group instead.
+  bool pairwise = false;
 };
 
 // Asks an OpenAI-compatible server's chat completions, at temperature 0. The value is the fraction
-// of the criteria that are met, with each one's 0 or 1 as a part; or score / max_score. A verdict
-// that is cut, unreadable or out of range is INTERNAL.
+// of the criteria that are met, with each one's 0 or 1 as a part; or score / max_score. A pairwise
+// judge is asked once for each other completion of the group: the value is the fraction of
+// comparisons won, ties count half, and without others it is 0.5. The response is always the first
+// of the two, so that a judge's preference for a place is the same for all samples. A verdict that
+// is cut, unreadable or out of range is INTERNAL.
 //
-// INVALID_ARGUMENT: the text cannot be parsed, or does not contain the response; a criterion named
-// "reason".
+// INVALID_ARGUMENT: the text cannot be parsed, or does not contain the response and, if pairwise,
+// the other one; a criterion named "reason", or any with pairwise.
 absl::StatusOr<HttpQuestion> JudgeQuestion(JudgeReward reward);
 
 }  // namespace freshet

@@ -38,6 +38,12 @@ ScoreKey MakeScoreKey(std::string_view rule, const ScoreInput& input) {
   bytes.AddNumber(input.finished);
   bytes.AddNumber(input.env_reward.has_value());
   bytes.AddNumber(input.env_reward.value_or(0.0));
+  for (const std::string& completion : input.group) bytes.AddText(completion);
+  if (!input.group.empty()) bytes.AddNumber(input.index);
+  for (const auto& [end, reward] : input.env_steps) {
+    bytes.AddNumber(end);
+    bytes.AddNumber(reward);
+  }
   for (const auto& [name, value] : input.attributes) {
     bytes.AddText(name);
     bytes.AddText(value);

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -25,8 +27,13 @@ struct ScoreInput {
   std::optional<double> env_reward = std::nullopt;
   // If requested, the score is no longer needed; scorers that wait for a service return early.
   std::stop_token cancel = {};
-  std::string_view uid = {};  // of the sample; empty: unknown
-  double trace_ratio = 0;     // share of samples with lifecycle logging
+  std::string_view uid = {};                   // of the sample; empty: unknown
+  double trace_ratio = 0;                      // share of samples with lifecycle logging
+  std::span<const StepReward> env_steps = {};  // the environment's rewards, if they are known
+  // The completions of all samples of the group, if the job's rewards need them, and the place of
+  // this one. Empty in an evaluation.
+  std::span<const std::string> group = {};
+  int32_t index = 0;
 };
 
 // One scorer's result for one sample.
@@ -35,6 +42,8 @@ struct ComponentScore {
   ScoreOutcome outcome = ScoreOutcome::kOk;  // kOk or kWrongFormat
   // Optional named parts of the value; finite. Informational: they are not summed.
   std::map<std::string, double> parts = {};
+  // The parts of the value that belong to a step of the response, with increasing ends.
+  std::vector<StepReward> steps = {};
 };
 
 // Scores a completion. Pure: the same input gives the same value.

@@ -57,8 +57,8 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeRemote(const RewardComponent& option
   if (!remote) {
     return InvalidArgument("type ", options.type(), ": this process cannot ask reward services");
   }
-  return remote(
-      {options.address(), options.type() == "math" ? kMathFunction : options.function(), timeout});
+  return remote({options.address(), options.type() == "math" ? kMathFunction : options.function(),
+                 timeout, options.group()});
 }
 
 absl::StatusOr<std::unique_ptr<Scorer>> MakeCode(const RewardComponent& options,
@@ -79,8 +79,8 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeJudge(const RewardComponent& options
                                                   const HttpScorerFactory& make) {
   if (!options.has_model()) return InvalidArgument("model is missing; name one of the judge's");
   if (!options.has_text()) return InvalidArgument("text is missing; give the judge's task");
-  if (!options.criteria().empty() && options.has_max_score()) {
-    return InvalidArgument("max_score has no effect with criteria; leave it out");
+  if ((!options.criteria().empty() || options.pairwise()) && options.has_max_score()) {
+    return InvalidArgument("max_score has no effect with criteria or pairwise; leave it out");
   }
   JudgeReward reward;
   reward.model = options.model();
@@ -89,6 +89,7 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeJudge(const RewardComponent& options
   if (options.has_max_score()) reward.max_score = options.max_score();
   if (options.has_max_answer_tokens()) reward.max_tokens = options.max_answer_tokens();
   if (options.has_structured_output()) reward.structured = options.structured_output();
+  reward.pairwise = options.pairwise();
   FRESHET_ASSIGN_OR_RETURN(const absl::Duration timeout, CallTime(options));
   FRESHET_ASSIGN_OR_RETURN(HttpQuestion question, JudgeQuestion(std::move(reward)));
   if (!make) return InvalidArgument("type judge: this process cannot ask a judge");
@@ -123,8 +124,9 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const RewardComponent& option
       return MakeCode(component, services.sandbox);
     };
   } else if (options.type() == "judge") {
-    type.used = {"timeout_ms",       "text", "model", "criteria", "max_score", "max_answer_tokens",
-                 "structured_output"};
+    type.used = {"timeout_ms",        "text",      "model",
+                 "criteria",          "max_score", "max_answer_tokens",
+                 "structured_output", "pairwise"};
     type.make = [&services](const RewardComponent& component) {
       return MakeJudge(component, services.judge);
     };
@@ -132,6 +134,7 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const RewardComponent& option
     type.used = {"timeout_ms"};
     if (options.type() == "grpc") type.used.insert("address");
     if (options.type() == "python") type.used.insert("function");
+    if (options.type() != "math") type.used.insert("group");
     type.make = [&services](const RewardComponent& component) {
       return MakeRemote(component, services.remote);
     };

@@ -19,6 +19,7 @@ struct RemoteReward {
   std::string address;     // of the reward service; "": the operator's Python rewards
   std::string function;    // its name there; "": the service's only one
   absl::Duration timeout;  // of a call
+  bool sees_group = false;
 };
 
 // Creates the scorer of types grpc, math and python. INVALID_ARGUMENT: the process has no Python

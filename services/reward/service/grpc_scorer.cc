@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/trace.h"
+#include "base/utf8.h"
 #include "services/runtime/channel.h"
 #include "services/runtime/status.h"
 
@@ -32,7 +33,7 @@ constexpr int kMaxBreaks = 2;
 constexpr int kMaxParts = 64;
 constexpr size_t kMaxPartNameBytes = 64;
 
-reward::v1::ScoreRequest RequestOf(const ScoreInput& input) {
+reward::v1::ScoreRequest RequestOf(const RemoteReward& reward, const ScoreInput& input) {
   reward::v1::ScoreRequest request;
   reward::v1::ScoreItem& item = *request.add_items();
   const auto prompt = input.attributes.find("prompt");
@@ -45,6 +46,11 @@ reward::v1::ScoreRequest RequestOf(const ScoreInput& input) {
     item.set_env_reward(*input.env_reward);
     (*item.mutable_attributes())["env_reward"] = StrCat(*input.env_reward);
   }
+  if (reward.sees_group) {
+    for (const std::string& completion : input.group) item.add_group(ValidUtf8(completion));
+    item.set_index(input.index);
+  }
+  request.set_function(reward.function);
   return request;
 }
 
@@ -129,8 +135,7 @@ absl::StatusOr<ComponentScore> GrpcScorer::Score(const ScoreInput& input) const 
   const absl::Time deadline = absl::Now() + std::min(reward_.timeout, input.timeout);
   Notification cancelled;
   const std::stop_callback on_cancel(input.cancel, [&cancelled] { cancelled.Notify(); });
-  reward::v1::ScoreRequest request = RequestOf(input);
-  request.set_function(reward_.function);
+  const reward::v1::ScoreRequest request = RequestOf(reward_, input);
   const std::string traceparent =
       input.uid.empty() ? ""
                         : Traceparent(MakeTraceContext(input.uid, "reward", input.trace_ratio));

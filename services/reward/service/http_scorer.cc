@@ -103,17 +103,27 @@ absl::StatusOr<ComponentScore> HttpScorer::Score(const ScoreInput& input) const 
   call.content_type = "application/json";
   call.max_reply_bytes = kMaxReplyBytes;
   call.cancel = input.cancel;
-  FRESHET_ASSIGN_OR_RETURN(call.body, question_.body(input));
+  FRESHET_ASSIGN_OR_RETURN(std::vector<std::string> bodies, question_.bodies(input));
+  std::vector<std::string> answers;
+  for (std::string& body : bodies) {
+    call.body = std::move(body);
+    FRESHET_ASSIGN_OR_RETURN(answers.emplace_back(), Ask(call, deadline, cancelled));
+  }
+  return question_.verdict(answers);
+}
+
+absl::StatusOr<std::string> HttpScorer::Ask(HttpCall& call, absl::Time deadline,
+                                            Notification& cancelled) const {
   int losses = 0;
   for (int64_t tries = 1;; ++tries) {
     call.deadline = deadline - absl::Now();
-    const absl::StatusOr<HttpReply> reply = server_->Send(call);
+    absl::StatusOr<HttpReply> reply = server_->Send(call);
     absl::Status status = reply.ok() ? Meaning(*reply) : reply.status();
     // The operator's files are unusable, which no row is to blame for.
     if (absl::IsFailedPrecondition(status)) {
       status = StatusOf(absl::StatusCode::kUnavailable, Message(status));
     }
-    if (status.ok()) return question_.verdict(reply->body);
+    if (status.ok()) return std::move(reply->body);
     if (absl::IsAborted(status)) ++losses;
     const bool again =
         absl::IsUnavailable(status) || (absl::IsAborted(status) && losses < kMaxLosses);

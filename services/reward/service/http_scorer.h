@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "services/http/http_client.h"
 #include "services/reward/scorers/http_question.h"
 #include "services/reward/scorers/score_cache.h"
@@ -34,6 +35,10 @@ class HttpScorer final : public Scorer {
   absl::StatusOr<ComponentScore> Score(const ScoreInput& input) const override;
 
  private:
+  // The body of the answer, with status 200.
+  absl::StatusOr<std::string> Ask(HttpCall& call, absl::Time deadline,
+                                  Notification& cancelled) const;
+
   const std::string name_;
   const std::shared_ptr<HttpClient> server_;
   const HttpQuestion question_;

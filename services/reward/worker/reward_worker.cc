@@ -132,6 +132,8 @@ void RewardWorker::Process(const HeldRow& held) {
 std::optional<Score> RewardWorker::ScoreRow(const HeldRow& held, absl::Time start) {
   const SampleView& sample = held.row.sample;
   const std::string completion = decoder_(sample.response->response_ids);
+  std::vector<std::string> group;
+  for (const auto& response : held.row.group) group.push_back(decoder_(response->response_ids));
   const ScoreInput input{completion,
                          static_cast<int32_t>(sample.response->response_ids.size()),
                          sample.response->finish == FinishReason::kStop,
@@ -140,7 +142,10 @@ std::optional<Score> RewardWorker::ScoreRow(const HeldRow& held, absl::Time star
                          sample.response->env_reward,
                          held.cancel,
                          sample.uid,
-                         options_.trace_ratio};
+                         options_.trace_ratio,
+                         sample.response->step_rewards,
+                         group,
+                         sample.key.index};
   absl::StatusOr<Score> score = scorer_.Score(input);
   if (score.status().code() == absl::StatusCode::kCancelled && held.cancel.stop_requested()) {
     Count(&RewardCounters::lost);

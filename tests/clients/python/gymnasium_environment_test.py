@@ -2,34 +2,14 @@
 
 import importlib.util
 import json
-import logging
 import unittest
 
 import freshet
-import grpc
-from freshet.env.v1 import env_service_pb2 as env_pb
-from freshet.env.v1 import env_service_pb2_grpc
-
-SECONDS = 60.0
+from played_episodes import EpisodesTest
 
 
 @unittest.skipUnless(importlib.util.find_spec("gymnasium"), "gymnasium is not installed")
-class GymnasiumEnvironmentTest(unittest.TestCase):
-    def setUp(self):
-        logging.disable(logging.CRITICAL)
-        self.addCleanup(logging.disable, logging.NOTSET)
-
-    def play(self, environment, *actions, seed=7):
-        """The replies to a reset and to the actions."""
-        server = freshet.EnvironmentServer(environment, "127.0.0.1:0").start()
-        self.addCleanup(server.stop, 0.0)
-        channel = grpc.insecure_channel(server.address)
-        self.addCleanup(channel.close)
-        requests = [env_pb.EpisodeRequest(reset=env_pb.Reset(seed=seed))]
-        requests += [env_pb.EpisodeRequest(step=env_pb.Step(action=action)) for action in actions]
-        stub = env_service_pb2_grpc.EnvServiceStub(channel)
-        return list(stub.Episode(iter(requests), timeout=SECONDS))
-
+class GymnasiumEnvironmentTest(EpisodesTest):
     def test_a_registered_environment_is_played_by_numbers(self):
         lake = freshet.gymnasium_environment("FrozenLake-v1", is_slippery=False)
         replies = self.play(lake, "1", "1", "2", "2", "1", "2")

@@ -33,6 +33,12 @@ Response TruncatedResponse() {
   return response;
 }
 
+Response EpisodeResponse() {
+  Response response = SampleResponse();
+  response.step_rewards = {{4, -0.5}, {9, 0.25}};
+  return response;
+}
+
 Prompt SamplePrompt() {
   Prompt prompt;
   prompt.ordinal = 1'234'567'890'123;
@@ -50,6 +56,12 @@ Score SampleScore() {
   return score;
 }
 
+Score EpisodeScore() {
+  Score score = SampleScore();
+  score.step_rewards = {{4, -1.5}, {9, 0.75}};
+  return score;
+}
+
 // Every record kind, with a check that its decoder returns DATA_LOSS.
 struct Kind {
   const char* name;
@@ -63,9 +75,13 @@ std::vector<Kind> AllKinds() {
        [](std::string_view blob) { return DecodeResponse(blob).status().code(); }},
       {"truncated", *EncodeResponse(TruncatedResponse()),
        [](std::string_view blob) { return DecodeResponse(blob).status().code(); }},
+      {"episode", *EncodeResponse(EpisodeResponse()),
+       [](std::string_view blob) { return DecodeResponse(blob).status().code(); }},
       {"prompt", *EncodePrompt(SamplePrompt()),
        [](std::string_view blob) { return DecodePrompt(blob).status().code(); }},
       {"score", *EncodeScore(SampleScore()),
+       [](std::string_view blob) { return DecodeScore(blob).status().code(); }},
+      {"episode's score", *EncodeScore(EpisodeScore()),
        [](std::string_view blob) { return DecodeScore(blob).status().code(); }},
   };
 }
@@ -99,6 +115,23 @@ TEST(TrajectoryBlob, SamplingLogprobsComeBack) {
   EXPECT_EQ(got->sampling_logprobs, sent.sampling_logprobs);
   EXPECT_EQ(got->behavior_logprobs, sent.behavior_logprobs);
   EXPECT_EQ(got->env_reward, sent.env_reward);
+}
+
+TEST(TrajectoryBlob, StepRewardsComeBack) {
+  Response sent = EpisodeResponse();
+  auto got = DecodeResponse(*EncodeResponse(sent));
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->step_rewards, sent.step_rewards);
+  EXPECT_TRUE(got->sampling_logprobs.empty());
+  sent.sampling_logprobs = TruncatedResponse().sampling_logprobs;
+  got = DecodeResponse(*EncodeResponse(sent));
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->step_rewards, sent.step_rewards);
+  EXPECT_EQ(got->sampling_logprobs, sent.sampling_logprobs);
+  const auto score = DecodeScore(*EncodeScore(EpisodeScore()));
+  ASSERT_TRUE(score.ok()) << score.status();
+  EXPECT_EQ(score->step_rewards, EpisodeScore().step_rewards);
+  EXPECT_EQ(score->components, EpisodeScore().components);
 }
 
 // The bytes of a response record without sampling_logprobs.

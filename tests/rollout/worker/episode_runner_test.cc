@@ -105,6 +105,7 @@ TEST_F(EpisodeRunnerTest, AResponseIsTheWholeDialogue) {
   EXPECT_EQ(response.spans, (std::vector<Span>{{{0, 5}, 0, 6}}));
   EXPECT_EQ(response.finish, FinishReason::kStop);
   EXPECT_EQ(response.env_reward, 0.75);
+  EXPECT_THAT(response.step_rewards, ElementsAre(StepReward{2, 0.25}, StepReward{6, 0.5}));
   EXPECT_EQ(results_[0].group, 7);
   EXPECT_EQ(results_[0].sample_index, 0);
   EXPECT_EQ(runner().open(), 0);

@@ -127,6 +127,10 @@ TEST_F(RolloutSetup, EpisodesArePlayedAsTheJobSays) {
   options = MakeEpisodeOptions(spec_);
   EXPECT_EQ(options.environment, "") << "the only one of the user's worker";
   EXPECT_EQ(options.label, "grpc 127.0.0.1:7081");
+  environment.set_name("lake");
+  options = MakeEpisodeOptions(spec_);
+  EXPECT_EQ(options.environment, "lake");
+  EXPECT_EQ(options.label, "grpc 127.0.0.1:7081 lake");
 }
 
 TEST_F(RolloutSetup, ThePolicysTextHasNoEndToken) {

@@ -7,6 +7,7 @@
 namespace freshet {
 namespace {
 
+using testing::Each;
 using testing::ElementsAre;
 using testing::FloatEq;
 
@@ -62,6 +63,29 @@ TEST(MakeTrainingRows, AdvantagesAreOfTheKindAskedFor) {
   ASSERT_TRUE(rows.ok());
   EXPECT_THAT(rows->columns[1].advantages,
               ElementsAre(FloatEq(-4), FloatEq(-4), FloatEq(4), FloatEq(4)));
+}
+
+TEST(MakeTrainingRows, EachTurnHasItsOwnAdvantage) {
+  std::vector<TrainGroup> groups = {TwoGroups()[0]};
+  // Both gain 1, but the first sample in its second turn, the other one in its first.
+  groups[0].samples[1] = MakeTrainSample(groups[0].samples[0].sample.prompt, 1, {8, 9, 9, 9},
+                                         {-0.4F, -0.4F, -0.4F, -0.4F}, 1.0);
+  const auto steps = [&groups](size_t sample, std::vector<StepReward> rewards) {
+    Score score = *groups[0].samples[sample].sample.score;
+    score.step_rewards = std::move(rewards);
+    groups[0].samples[sample].sample.score = std::make_shared<const Score>(std::move(score));
+  };
+  steps(0, {{1, 0.0}, {3, 1.0}});
+  steps(1, {{2, 1.0}, {4, 0.0}});
+  groups[0].samples[1].loss_mask = {1, 0, 1, 1};
+  const auto rows =
+      MakeTrainingRows(groups, AdvantageKind::kDrGrpo, false, TurnCredit{.discount = 1});
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_THAT(rows->columns[0].advantages, ElementsAre(0.0F, 0.5F, 0.5F, 0.0F, 0.0F, -0.5F, -0.5F));
+  EXPECT_THAT(rows->advantages[0], ElementsAre(1.0 / 3, -1.0 / 3)) << "means over the loss tokens";
+  const auto whole = MakeTrainingRows(groups, AdvantageKind::kDrGrpo);
+  ASSERT_TRUE(whole.ok());
+  EXPECT_THAT(whole->columns[0].advantages, Each(0.0F));
 }
 
 TEST(MakeTrainingRows, NamesTheSampleWithoutAScore) {

@@ -107,6 +107,56 @@ TEST(Advantage, RefusesRewardsThatAreNotNumbers) {
   }
 }
 
+using TurnGroups = std::vector<std::vector<std::vector<double>>>;
+
+TurnGroups TurnAdvantages(AdvantageKind kind, const TurnGroups& values) {
+  auto advantages = ComputeTurnAdvantages(kind, values, /*epsilon=*/0);
+  EXPECT_TRUE(advantages.ok()) << advantages.status();
+  return *std::move(advantages);
+}
+
+TEST(TurnAdvantage, ATurnIsComparedWithTheSameTurnOfTheOthers) {
+  EXPECT_EQ(TurnAdvantages(AdvantageKind::kDrGrpo, {{{3, 1, 7}, {1, 2}, {2}}}),
+            (TurnGroups{{{1, -0.5, 0}, {-1, 0.5}, {0}}}));
+  EXPECT_EQ(TurnAdvantages(AdvantageKind::kRloo, {{{3, 1, 7}, {1, 2}, {2}}}),
+            (TurnGroups{{{1.5, -1, 0}, {-1.5, 1}, {0}}}));
+}
+
+TEST(TurnAdvantage, TheDeviationIsOverAllTurns) {
+  const auto group = TurnAdvantages(AdvantageKind::kGrpo, {{{3, 2}, {1, 2}}})[0];
+  const double unit = 1 / std::sqrt(2.0 / 3);  // -1, 1, 0, 0: squares 2
+  EXPECT_THAT(group[0], ElementsAre(Near(unit), 0.0));
+  EXPECT_THAT(group[1], ElementsAre(Near(-unit), 0.0));
+}
+
+TEST(TurnAdvantage, ReinforcePpComparesTheTurnsOfTheBatch) {
+  const auto advantages = TurnAdvantages(AdvantageKind::kReinforcePp, {{{1, 5}}, {{3, 5}}});
+  const double unit = 1 / std::sqrt(2.0 / 3);
+  EXPECT_THAT(advantages[0][0], ElementsAre(Near(-unit), 0.0));
+  EXPECT_THAT(advantages[1][0], ElementsAre(Near(unit), 0.0));
+}
+
+TEST(TurnAdvantage, EqualsThatOfSamplesWithOneTurn) {
+  for (const AdvantageKind kind :
+       {AdvantageKind::kGrpo, AdvantageKind::kDrGrpo, AdvantageKind::kRloo,
+        AdvantageKind::kReinforcePp, AdvantageKind::kReinforcePpBaseline}) {
+    const Groups samples = Advantages(kind, {{1, 0, 0, 3}, {7, 9, 10, 9}});
+    const auto turns = TurnAdvantages(kind, {{{1}, {0}, {0}, {3}}, {{7}, {9}, {10}, {9}}});
+    for (size_t g = 0; g < samples.size(); ++g) {
+      for (size_t s = 0; s < samples[g].size(); ++s) {
+        EXPECT_THAT(turns[g][s], ElementsAre(Near(samples[g][s])));
+      }
+    }
+  }
+}
+
+TEST(TurnAdvantage, RefusesWhatSamplesMayNotBe) {
+  EXPECT_FALSE(ComputeTurnAdvantages(AdvantageKind::kGrpo, {{{1}, {}}}).ok());
+  EXPECT_FALSE(ComputeTurnAdvantages(AdvantageKind::kGrpo, {{{1}, {1, 1e31}}}).ok());
+  EXPECT_FALSE(ComputeTurnAdvantages(AdvantageKind::kGrpo, {{{1, 2}}}).ok());
+  EXPECT_FALSE(ComputeTurnAdvantages(AdvantageKind::kGrpo, {}).ok());
+}
+
 TEST(Advantage, RefusesSetsTooSmallToCompare) {
   for (const AdvantageKind kind : {AdvantageKind::kGrpo, AdvantageKind::kDrGrpo,
                                    AdvantageKind::kRloo, AdvantageKind::kReinforcePpBaseline}) {

@@ -39,6 +39,19 @@ TEST(StoreSetup, TheStoreIsMadeForTheJob) {
   EXPECT_TRUE(store.Validate().ok()) << store.Validate();
 }
 
+TEST(StoreSetup, RewardsThatCompareSamplesNeedWholeGroups) {
+  for (const auto& [component, whole] :
+       {std::pair{"{type: exact_match}", false},
+        std::pair{"{type: python, function: f, group: true}", true},
+        std::pair{"{type: judge, model: m, text: '{response}'}", false},
+        std::pair{"{type: judge, model: m, text: '{response} {others}'}", true},
+        std::pair{"{type: judge, model: m, text: '{response} {other}', pairwise: true}", true}}) {
+    TinyJob job = MakeTinyJob();
+    job["reward"] = StrCat("{components: {a: {type: length, max_tokens: 4}, b: ", component, "}}");
+    EXPECT_EQ(OptionsOf(job).score_whole_groups, whole) << component;
+  }
+}
+
 TEST(StoreSetup, LeasesThatAreNotRenewedForLessThanTwoSecondsAreRefused) {
   TinyJob job = MakeTinyJob();
   job["rollout"] = "{max_new_tokens: 4, lease_ttl_ms: 1999}";

@@ -1,6 +1,7 @@
 #include "services/reward/scorers/judge_question.h"
 
 #include <string>
+#include <vector>
 
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
@@ -12,7 +13,9 @@ namespace freshet {
 namespace {
 
 using nlohmann::json;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Pair;
 using testing::StartsWith;
 using testing::UnorderedElementsAre;
@@ -32,9 +35,9 @@ JudgeReward WithCriteria() {
 
 json BodyOf(const JudgeReward& reward, const std::string& completion) {
   const Attributes row = {{"prompt", "say {response}"}};
-  const auto body = JudgeQuestion(reward)->body({completion, 3, true, row, absl::Seconds(1)});
-  EXPECT_TRUE(body.ok()) << body.status();
-  return body.ok() ? json::parse(*body) : json();
+  const auto bodies = JudgeQuestion(reward)->bodies({completion, 3, true, row, absl::Seconds(1)});
+  EXPECT_TRUE(bodies.ok()) << bodies.status();
+  return bodies.ok() && bodies->size() == 1 ? json::parse(bodies->front()) : json();
 }
 
 // The answer of a server whose model says `content`.
@@ -45,7 +48,7 @@ std::string Answer(const std::string& content, const std::string& finish = "stop
 }
 
 absl::StatusOr<ComponentScore> Says(const JudgeReward& reward, const std::string& content) {
-  return JudgeQuestion(reward)->verdict(Answer(content));
+  return JudgeQuestion(reward)->verdict({Answer(content)});
 }
 
 TEST(JudgeQuestion, ShowsTheModelTaskAndResponse) {
@@ -64,9 +67,9 @@ TEST(JudgeQuestion, ShowsTheModelTaskAndResponse) {
 TEST(JudgeQuestion, AsksForTheVerdictsSchema) {
   JudgeReward reward = WithCriteria();
   const Attributes row = {{"prompt", "p"}};
-  const auto text = JudgeQuestion(reward)->body({"x", 1, true, row, absl::Seconds(1)});
+  const auto text = JudgeQuestion(reward)->bodies({"x", 1, true, row, absl::Seconds(1)});
   ASSERT_TRUE(text.ok());
-  const auto body = nlohmann::ordered_json::parse(*text);
+  const auto body = nlohmann::ordered_json::parse(text->front());
   const auto& schema = body["response_format"]["json_schema"]["schema"];
   EXPECT_EQ(schema["required"].dump(), R"(["reason","brief","polite"])")
       << "the reason comes first";
@@ -111,15 +114,62 @@ TEST(JudgeQuestion, AnUnreadableVerdictIsNoReward) {
        {"", "[]", "{}", R"({"choices": []})", R"({"choices": [1]})", R"({"choices": [{}]})",
         R"({"choices": [{"message": 1}]})", R"({"choices": [{"message": {"content": null}}]})",
         R"({"choices": [{"message": {"refusal": "no"}}]})"}) {
-    EXPECT_EQ(question.verdict(answer).status().code(), absl::StatusCode::kInternal) << answer;
+    EXPECT_EQ(question.verdict({answer}).status().code(), absl::StatusCode::kInternal) << answer;
   }
-  EXPECT_THAT(Message(question.verdict(Answer(R"({"score": 7})", "length")).status()),
+  EXPECT_THAT(Message(question.verdict({Answer(R"({"score": 7})", "length")}).status()),
               HasSubstr("cut by max_answer_tokens"));
+}
+
+JudgeReward Pairwise() {
+  JudgeReward reward = Scored();
+  reward.text = "First: {response}\nSecond: {other}";
+  reward.pairwise = true;
+  return reward;
+}
+
+std::vector<std::string> UserTexts(const JudgeReward& reward, const std::vector<std::string>& group,
+                                   int32_t index) {
+  const Attributes row = {{"prompt", "p"}};
+  ScoreInput input{group.empty() ? "alone" : group[static_cast<size_t>(index)], 3, true, row};
+  input.group = group;
+  input.index = index;
+  const auto bodies = JudgeQuestion(reward)->bodies(input);
+  EXPECT_TRUE(bodies.ok()) << bodies.status();
+  std::vector<std::string> texts;
+  for (const std::string& body : *bodies) {
+    texts.push_back(json::parse(body)["messages"][1]["content"]);
+  }
+  return texts;
+}
+
+TEST(JudgeQuestion, APairwiseJudgeSeesEachOtherResponseOfTheGroup) {
+  EXPECT_THAT(UserTexts(Pairwise(), {"a", "b", "c"}, 1),
+              ElementsAre("First: b\nSecond: a", "First: b\nSecond: c"));
+  EXPECT_THAT(UserTexts(Pairwise(), {}, 0), IsEmpty());
+}
+
+TEST(JudgeQuestion, TheValueOfAPairwiseJudgeIsTheFractionWon) {
+  const HttpQuestion question = *JudgeQuestion(Pairwise());
+  const std::string first = Answer(R"({"better": "first"})");
+  const std::string second = Answer(R"({"better": "second"})");
+  const std::string tie = Answer(R"({"better": "tie"})");
+  EXPECT_EQ(question.verdict({first, second, tie, tie})->value, 0.5);
+  EXPECT_EQ(question.verdict({first, first, tie, first})->value, 0.875);
+  EXPECT_EQ(question.verdict({})->value, 0.5) << "an evaluation has one sample per row";
+  EXPECT_EQ(question.verdict({first, Answer(R"({"better": "both"})")}).status().code(),
+            absl::StatusCode::kInternal)
+      << "no comparison counts if one is unreadable";
+}
+
+TEST(JudgeQuestion, ATaskMayShowTheOthersOfTheGroup) {
+  JudgeReward reward = Scored();
+  reward.text = "{response} among\n{others}";
+  EXPECT_THAT(UserTexts(reward, {"a", "b", "c"}, 2), ElementsAre("c among\n[1] a\n\n[2] b"));
 }
 
 TEST(JudgeQuestion, ARowWithoutAFieldIsTheRowsFault) {
   const Attributes none;
-  EXPECT_EQ(JudgeQuestion(Scored())->body({"x", 1, true, none, absl::Seconds(1)}).status().code(),
+  EXPECT_EQ(JudgeQuestion(Scored())->bodies({"x", 1, true, none, absl::Seconds(1)}).status().code(),
             absl::StatusCode::kFailedPrecondition);
 }
 
@@ -130,6 +180,12 @@ TEST(JudgeQuestion, RefusesATaskWithoutTheResponse) {
   reward = WithCriteria();
   reward.criteria["reason"] = "x";
   EXPECT_THAT(Message(JudgeQuestion(reward).status()), StartsWith("criteria.reason"));
+  reward = Scored();
+  reward.pairwise = true;
+  EXPECT_THAT(Message(JudgeQuestion(reward).status()), HasSubstr("does not contain {other}"));
+  reward = Pairwise();
+  reward.pairwise = false;
+  EXPECT_THAT(Message(JudgeQuestion(reward).status()), HasSubstr("needs pairwise: true"));
 }
 
 }  // namespace

@@ -136,7 +136,8 @@ TEST(ScorerFactory, AsksTheGivenFactoriesForHttpScorers) {
   std::string asked;
   const auto ask = [&](HttpQuestion question,
                        absl::Duration timeout) -> absl::StatusOr<std::unique_ptr<Scorer>> {
-    asked = StrCat(question.path, " ", absl::FormatDuration(timeout), " ", *question.body(input));
+    asked = StrCat(question.path, " ", absl::FormatDuration(timeout), " ",
+                   question.bodies(input)->front());
     return absl::UnavailableError("no client");
   };
   ServiceScorers services;
@@ -161,7 +162,10 @@ TEST(EnvironmentScorer, PassesOnTheRewardOfTheEpisode) {
   const auto scorer = MustMakeScorer(OptionsOfType("environment"));
   const Attributes none;
   ScoreInput input{"text", 3, true, none, absl::Seconds(1), /*env_reward=*/-1.5};
+  const std::vector<StepReward> steps = {{2, -1.0}, {3, -0.5}};
+  input.env_steps = steps;
   EXPECT_EQ(scorer->Score(input)->value, -1.5);
+  EXPECT_EQ(scorer->Score(input)->steps, steps);
   input.env_reward.reset();
   EXPECT_EQ(scorer->Score(input).status().code(), absl::StatusCode::kFailedPrecondition);
 }
@@ -199,6 +203,17 @@ TEST(CompositeScorer, KeepsThePartsOfAComponentBesideIt) {
   EXPECT_THAT(score->components,
               testing::ElementsAre(testing::Pair("c0", 0.75), testing::Pair("c0/digits", 1),
                                    testing::Pair("c0/length", -0.25), testing::Pair("c1", 1)));
+}
+
+TEST(CompositeScorer, WeighsTheStepsOfItsComponents) {
+  ComponentScore first{3}, second{1}, logged{5};
+  first.steps = {{2, 1}, {5, 2}};
+  second.steps = {{2, 4}, {3, -3}};
+  logged.steps = {{4, 5}};
+  const auto score = ScoreWith({{0.5, first}, {2, second}, {0, logged}});
+  ASSERT_TRUE(score.ok());
+  EXPECT_THAT(score->step_rewards, testing::ElementsAre(StepReward{2, 8.5}, StepReward{3, -6},
+                                                        StepReward{5, 1}));
 }
 
 TEST(CompositeScorer, IsOfWrongFormatWhenAComponentIs) {

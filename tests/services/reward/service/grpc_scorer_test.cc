@@ -106,6 +106,16 @@ TEST_F(GrpcScorerTest, SendsTheSampleAndTakesTheReward) {
   EXPECT_EQ(seen.items(0).env_reward(), 0.5);
   EXPECT_TRUE(seen.items(0).stopped());
   EXPECT_FALSE(seen.has_reward());
+  const std::vector<std::string> group = {"three", "four\xFF"};
+  input.group = group;
+  input.index = 1;
+  for (const bool sees_group : {false, true}) {
+    const RemoteReward reward{"user:1", "style", absl::Seconds(10), sees_group};
+    ASSERT_TRUE(GrpcScorer(channel_, reward).Score(input).ok());
+    EXPECT_EQ(seen.items(0).group_size(), sees_group ? 2 : 0);
+    EXPECT_EQ(seen.items(0).index(), sees_group ? 1 : 0);
+  }
+  EXPECT_EQ(seen.items(0).group(1), "four?");
 }
 
 TEST_F(GrpcScorerTest, SendsTheTraceOfTheSample) {

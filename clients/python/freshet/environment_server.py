@@ -1,0 +1,109 @@
+"""Serves the environments of a YAML file until Ctrl-C.
+
+    python3 -m freshet.environment_server environments.yaml        # 127.0.0.1:7081; --help lists the flags
+
+The file maps the name that jobs use (environment.name) to what it is, each with its options:
+
+    lake: {gymnasium: FrozenLake-v1, arguments: {is_slippery: false}}
+    echo: {openenv: "http://127.0.0.1:8000", action: message}
+    files: {mcp: [python3, server.py], max_calls: 8}
+    search: {mcp: "https://tools.example.com/mcp"}
+    mine: {python: "my_environments.py:Nim"}
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import pathlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+from freshet.environments import serve_env
+from freshet.gymnasium_environment import gymnasium_environment
+from freshet.mcp_environment import mcp_environment
+from freshet.openenv_environment import openenv_environment
+
+
+def _gymnasium(id: str, arguments: dict[str, Any] | None = None) -> Callable[[], Any]:
+    return gymnasium_environment(id, **(arguments or {}))
+
+
+def _python(source: str) -> Callable[[], Any]:
+    file, colon, name = source.rpartition(":")
+    if not colon:
+        raise ValueError(f"python: {source!r}: give FILE:CLASS")
+    path = pathlib.Path(file)
+    spec = importlib.util.spec_from_file_location(f"environment_{path.stem}", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ValueError(f"python: {file}: there is no such Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    if not hasattr(module, name):
+        raise ValueError(f"python: {file} has no {name}")
+    return getattr(module, name)
+
+
+_KINDS: dict[str, Callable[..., Callable[[], Any]]] = {
+    "gymnasium": _gymnasium,
+    "mcp": mcp_environment,
+    "openenv": openenv_environment,
+    "python": _python,
+}
+
+
+def load(path: str) -> dict[str, Callable[[], Any]]:
+    """The environments of a file, by name. Raises ValueError that names the file and the entry."""
+    try:
+        entries = yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    if not isinstance(entries, dict) or not entries:
+        raise ValueError(f"{path}: it must map names to environments")
+    return {str(name): _make(f"{path}: {name}", entry) for name, entry in entries.items()}
+
+
+def _make(where: str, entry: Any) -> Callable[[], Any]:
+    kinds = [kind for kind in _KINDS if isinstance(entry, dict) and kind in entry]
+    if len(kinds) != 1:
+        raise ValueError(f"{where}: give one of {', '.join(_KINDS)}")
+    options = {key: value for key, value in entry.items() if key != kinds[0]}
+    try:
+        return _KINDS[kinds[0]](entry[kinds[0]], **options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python3 -m freshet.environment_server", description="Serves the environments of a YAML file."
+    )
+    parser.add_argument("file", metavar="FILE", help="maps names to environments")
+    parser.add_argument("--listen", default="127.0.0.1:7081", help="HOST:PORT (%(default)s)")
+    parser.add_argument("--max-episodes", type=int, default=1024, help="open at a time (%(default)s)")
+    for name, text in (("cert", "certificate"), ("key", "its key"), ("ca", "CA of the callers")):
+        parser.add_argument(f"--{name}", help=f"PEM file: {text}")
+    parser.add_argument("--insecure", action="store_true", help="listen without TLS on any address")
+    given = parser.parse_args()
+    if given.max_episodes < 1:
+        parser.error("--max-episodes must be above 0")
+    try:
+        serve_env(
+            load(given.file),
+            given.listen,
+            max_episodes=given.max_episodes,
+            cert=given.cert,
+            key=given.key,
+            ca=given.ca,
+            insecure=given.insecure,
+        )
+    except (OSError, ValueError) as error:
+        sys.exit(f"{parser.prog}: {error}")
+
+
+if __name__ == "__main__":
+    main()

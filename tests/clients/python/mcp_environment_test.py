@@ -1,0 +1,91 @@
+"""Tools of a server of the package mcp."""
+
+import importlib.util
+import json
+import pathlib
+import socket
+import subprocess
+import sys
+import unittest
+
+import freshet
+import grpc
+from played_episodes import SECONDS, EpisodesTest
+
+SERVER = [sys.executable, str(pathlib.Path(__file__).with_name("mcp_server.py"))]
+
+
+def call(tool, **arguments):
+    return f'I ask.<tool_call>\n{json.dumps({"name": tool, "arguments": arguments})}\n</tool_call>'
+
+
+@unittest.skipUnless(importlib.util.find_spec("mcp"), "mcp is not installed")
+class McpEnvironmentTest(EpisodesTest):
+    def answers(self, reply):
+        return [(message.role, message.name, message.content) for message in reply.messages]
+
+    def test_tools_are_listed_and_called_and_a_turn_without_a_call_ends(self):
+        tools = freshet.mcp_environment(SERVER)
+        reset, step, end = self.play(tools, call("add", a=2, b=3) + call("add", a=1, b=1), "It is 5.")
+        listed = [json.loads(tool)["function"] for tool in reset.tools]
+        self.assertEqual(listed[0]["name"], "add")
+        self.assertEqual(listed[0]["description"], "The sum of two numbers.")
+        self.assertEqual(sorted(listed[0]["parameters"]["properties"]), ["a", "b"])
+        self.assertEqual(self.answers(step), [("tool", "add", "5"), ("tool", "add", "2")])
+        self.assertEqual((step.terminated, end.terminated, end.reward), (False, True, 0))
+
+    def test_over_http(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        server = subprocess.Popen([*SERVER, str(port)], stderr=subprocess.PIPE, text=True)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        for line in server.stderr:
+            if "Uvicorn running" in line:
+                break
+        tools = freshet.mcp_environment(f"http://127.0.0.1:{port}/mcp")
+        _, step = self.play(tools, call("add", a=2, b=3))
+        self.assertEqual(self.answers(step), [("tool", "add", "5")])
+        server.stderr.close()
+
+    def test_what_the_policy_gets_wrong_is_explained(self):
+        tools = freshet.mcp_environment(SERVER, tools=["add", "fail"])
+        reset, *steps, after = self.play(
+            tools, "<tool_call>{</tool_call>", '<tool_call>{"name": 1}', '<tool_call>{"name": "add", "arguments": 1}',
+            call("flood"), call("nothing"), call("add", a="x", b=1), call("fail"), call("add", a=1, b=1))
+        self.assertEqual(len(reset.tools), 2)
+        for step in steps:
+            ((role, _, content),) = self.answers(step)
+            self.assertEqual(role, "tool")
+            self.assertRegex(content, "(?i)error|must be")
+            self.assertFalse(step.terminated)
+        self.assertEqual(self.answers(after), [("tool", "add", "2")])
+
+    def test_calls_are_limited_in_time_number_and_size(self):
+        tools = freshet.mcp_environment(SERVER, seconds=1.0, max_calls=3, max_characters=100)
+        _, slow, long, more = self.play(tools, call("hang"), call("flood"), call("add", a=1, b=1) * 2)
+        self.assertIn("error: ", self.answers(slow)[0][2])
+        self.assertEqual(self.answers(long)[0][2], "x" * 100 + "\n[99900 more characters are cut]")
+        self.assertEqual((more.truncated, more.terminated), (True, False))
+
+    def test_the_servers_environment_is_its_own(self):
+        tools = freshet.mcp_environment(SERVER, env={"MINE": "yes"})
+        _, mine, theirs = self.play(tools, call("environment", name="MINE"), call("environment", name="SECRET"))
+        self.assertEqual((self.answers(mine)[0][2], self.answers(theirs)[0][2]), ("yes", ""))
+
+    def test_a_server_that_is_lost_is_an_infrastructure_error(self):
+        for server, actions in ((SERVER, [call("die")]), ([sys.executable, "-c", ""], []), (["/none"], []),
+                                ("http://127.0.0.1:9/mcp", [])):
+            with self.subTest(server):
+                self.assertEqual(self.error_of(freshet.mcp_environment(server), *actions)[0], grpc.StatusCode.INTERNAL)
+
+    def test_calls_of_llama3(self):
+        tools = freshet.mcp_environment(SERVER, tool_calls="llama3_json")
+        _, step, end = self.play(tools, '{"name": "add", "parameters": {"a": 4, "b": 4}}', "It is 8.")
+        self.assertEqual(self.answers(step), [("tool", "add", "8")])
+        self.assertTrue(end.terminated)
+
+
+if __name__ == "__main__":
+    unittest.main()
