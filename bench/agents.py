@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Trains the examples with sandboxes beside control runs that lack what they show, and measures the sandbox.
+"""Trains examples of rewards and environments beside control runs that lack what they show, and measures the sandbox.
 
     agents.py [--only NAME] [--seeds 3] [--rounds 5] [--bin build/bin]
 
 sandbox   programs per second of freshet-sandbox, beside a plain subprocess for each program, in alternating order
 code      examples/code.yaml, and as a control the same with a reward for the form of a program instead of its output
+openenv   examples/successor.yaml, and as a control the same without seeing the letter
+turns     the same, half as long, and as a control without an advantage for each turn
+mcp       examples/lookup.yaml, and as a control the same without the tool
 
 Prints one line per figure and writes build/bench/agents.json. Exits with 1 if a goal is missed.
 """
@@ -22,6 +25,7 @@ import tempfile
 import threading
 import time
 
+import example_servers
 import figures
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -99,29 +103,61 @@ def train(binaries, job, seed, flags, settings):
     return {name: statistics.mean(sample[name] for sample in late) for name in late[0]}, seconds
 
 
+def compare(binaries, seeds, job, component, flags, settings, control):
+    """Trains with the settings, and as a control with `control` too. Returns both results and the longest time."""
+    trained, controlled, times = [], [], []
+    for seed in range(1, seeds + 1):
+        for more, results in (((), trained), (control, controlled)):
+            means, seconds = train(binaries, job, seed, flags, (*settings, *more))
+            results.append(means[component])
+            times.append(seconds)
+    return trained, controlled, max(times)
+
+
+def rows_of(name, what, peer, goal, trained, controlled, longest):
+    ours, theirs = statistics.median(trained), statistics.median(controlled)
+    note = f"seeds: {', '.join(f'{v:.3f}' for v in trained)}; control: {', '.join(f'{v:.3f}' for v in controlled)}"
+    return [{"name": f"{name}: {what}", "ours": ours, "peer": theirs, "peer_name": peer,
+             "ratio": ours / max(theirs, 1e-9), "unit": "of 1", "goal": goal, "note": note},
+            figures.bound(f"{name}: longest run", longest, 45, "s", lower_is_better=True)]
+
+
 def code(binaries, seeds):
-    """Rows for examples/code.yaml."""
     form = 'reward.components={passed: {type: code, test_timeout_ms: 2000, weight: 0}, ' \
-           'form: {type: regex, match: whole, pattern: "print\\\\(.*\\\\)"}}'
-    trained, control, times = [], [], []
+           'form: {type: regex, match: whole, pattern: "print\\(.*\\)"}}'
     with sandbox(binaries) as address:
         flags = ["--sandbox", f"http://{address}"]
-        for seed in range(1, seeds + 1):
-            for settings, results in (((), trained), ((form,), control)):
-                means, seconds = train(binaries, "code.yaml", seed, flags, settings)
-                results.append(means["passed"])
-                times.append(seconds)
-    return [{"name": "code: programs that pass, after training", "ours": statistics.median(trained),
-             "peer": statistics.median(control), "peer_name": "rewarded for their form",
-             "ratio": statistics.median(trained) / max(statistics.median(control), 1e-9), "unit": "of 1", "goal": 1.5,
-             "note": f"seeds: {', '.join(f'{value:.3f}' for value in trained)}; control: "
-                     f"{', '.join(f'{value:.3f}' for value in control)}"},
-            figures.bound("code: longest run", max(times), 45, "s", lower_is_better=True)]
+        results = compare(binaries, seeds, "code.yaml", "passed", flags, (), (form,))
+    return rows_of("code", "programs that pass, after training", "rewarded for their form", 1.5, *results)
+
+
+def openenv(binaries, seeds):
+    with example_servers.environments("successor") as address:
+        results = compare(binaries, seeds, "successor.yaml", "right", [], (f"environment.address={address}",),
+                          ("environment.name=blind",))
+    return rows_of("openenv", "right answers, after training", "without seeing the letter", 1.5, *results)
+
+
+def turns(binaries, seeds):
+    with example_servers.environments("successor") as address:
+        settings = (f"environment.address={address}", "trainer.steps=20")
+        results = compare(binaries, seeds, "successor.yaml", "right", [], settings, ("loss={preset: grpo}",))
+    return rows_of("turns", "right answers, steps 11 to 20", "one advantage per episode", 1.1, *results)
+
+
+def mcp(binaries, seeds):
+    with example_servers.environments("lookup") as address:
+        results = compare(binaries, seeds, "lookup.yaml", "right", [], (f"environment.address={address}",),
+                          ("environment.name=untooled",))
+    return rows_of("mcp", "right answers, after training", "without the tool", 1.5, *results)
+
+
+EXAMPLES = {"code": code, "openenv": openenv, "turns": turns, "mcp": mcp}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=["sandbox", "code"])
+    parser.add_argument("--only", choices=["sandbox", *EXAMPLES])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--bin", default=str(ROOT / "build" / "bin"))
@@ -130,8 +166,9 @@ def main():
     rows = []
     if options.only in (None, "sandbox"):
         rows += throughput(binaries, options.rounds)
-    if options.only in (None, "code"):
-        rows += code(binaries, options.seeds)
+    for name, example in EXAMPLES.items():
+        if options.only in (None, name):
+            rows += example(binaries, options.seeds)
     path = ROOT / "build" / "bench" / "agents.json"
     missed = figures.report(rows, path)
     path.with_suffix(".md").write_text(figures.markdown(rows))

@@ -22,8 +22,10 @@ def mcp_environment(
     server: str | Sequence[str],
     *,
     env: Mapping[str, str] | None = None,
+    shared: bool = False,
     tool_calls: str = "hermes",
     tools: Sequence[str] | None = None,
+    bind: Mapping[str, str] | None = None,
     max_calls: int = 32,
     seconds: float = 30.0,
     max_characters: int = 16384,
@@ -37,11 +39,14 @@ def mcp_environment(
     reward is 0, so the job names other components. A call that is malformed, that the server refuses or that
     takes too long is answered with the reason. Only a server that is lost is an error of the episode.
 
-    server: URL (streamable HTTP), or a command (stdio). Every episode has a session of its own, a command thus
-    a process. env: further environment variables of the command.
+    server: URL (streamable HTTP), or a command (stdio). env: further environment variables of the command.
+    shared: all episodes share one session, for servers that keep no state between calls. Otherwise every
+    episode has its own, with a command thus a process.
     tool_calls: how the policy writes them: "hermes" (<tool_call>{"name", "arguments"}</tool_call>), or
     "llama3_json" ({"name", "parameters"}).
     tools: names of those that are offered; None: all.
+    bind: parameter -> field of the row: arguments that the policy neither sees nor gives, such as the id of
+    the task.
     max_calls: in an episode; a turn with more is truncated.
     seconds: limit of a call. max_characters: of an answer; the rest is cut.
     """
@@ -49,12 +54,11 @@ def mcp_environment(
         raise ValueError(f"tool_calls is {tool_calls!r}; use {' or '.join(_PARSERS)}")
     return functools.partial(
         McpEnvironment,
-        server=server if isinstance(server, str) else list(server),
-        env=dict(env or {}),
+        sessions=_Sessions(server if isinstance(server, str) else list(server), dict(env or {}), seconds, shared),
         parse=_PARSERS[tool_calls],
         offered=None if tools is None else set(tools),
+        bind=dict(bind or {}),
         max_calls=max_calls,
-        seconds=seconds,
         max_characters=max_characters,
     )
 
@@ -64,20 +68,19 @@ class McpEnvironment:
 
     def __init__(
         self,
-        server: str | list[str],
-        env: dict[str, str],
+        sessions: _Sessions,
         parse: Callable[[str], list[Any]],
         offered: set[str] | None,
+        bind: dict[str, str],
         max_calls: int,
-        seconds: float,
         max_characters: int,
     ):
-        self._server = server
-        self._env = env
+        self._sessions = sessions
         self._parse = parse
         self._offered = offered
+        self._bind = bind
+        self._bound: dict[str, dict[str, str]] = {}  # by tool
         self._max_calls = max_calls
-        self._seconds = seconds
         self._max_characters = max_characters
         self._session: _Session | None = None
         self._calls = 0
@@ -86,8 +89,12 @@ class McpEnvironment:
     async def reset(self, seed: int, options: dict[str, str]) -> tuple[list[dict], dict[str, Any]]:
         await self.close()
         self._calls = 0
-        self._session = _Session(self._server, self._env, self._seconds)
-        self.tools = [t for t in await self._session.tools() if self._offers(t["function"]["name"])]
+        self._session = self._sessions.open()
+        self.tools = []
+        self._bound = {}
+        for function in await self._session.tools():
+            if self._offers(function["name"]):
+                self.tools.append({"type": "function", "function": self._bind_to(options, function)})
         return [], {}
 
     async def step(self, action: str) -> tuple[list[dict] | str, float, bool, bool, dict[str, Any]]:
@@ -102,7 +109,27 @@ class McpEnvironment:
     async def close(self) -> None:
         session, self._session = self._session, None
         if session is not None:
-            await session.close()
+            await self._sessions.close(session)
+
+    def _bind_to(self, options: dict[str, str], function: dict[str, Any]) -> dict[str, Any]:
+        """The function without its bound arguments, which are noted."""
+        schema = function["parameters"]
+        properties = schema.get("properties", {})
+        bound = {}
+        for parameter in self._bind.keys() & properties.keys():
+            field = self._bind[parameter]
+            if field not in options:
+                raise KeyError(f"the row has no field {field}, which is bound to {parameter}")
+            bound[parameter] = options[field]
+        self._bound[function["name"]] = bound
+        if not bound:
+            return function
+        parameters = {
+            **schema,
+            "properties": {k: v for k, v in properties.items() if k not in bound},
+            "required": [k for k in schema.get("required", []) if k not in bound],
+        }
+        return {**function, "parameters": parameters}
 
     def _offers(self, name: str) -> bool:
         return self._offered is None or name in self._offered
@@ -114,10 +141,30 @@ class McpEnvironment:
         if not self._offers(name):
             text = f"error: there is no tool {name[:100]!r}"
         else:
-            text = await self._session.call(name, arguments)
+            text = await self._session.call(name, {**arguments, **self._bound.get(name, {})})
         if len(text) > self._max_characters:
             text = f"{text[: self._max_characters]}\n[{len(text) - self._max_characters} more characters are cut]"
         return {"role": "tool", "name": name[:100], "content": text}
+
+
+class _Sessions:
+    """Opens sessions with a server."""
+
+    def __init__(self, server: str | list[str], env: dict[str, str], seconds: float, shared: bool):
+        self._make = functools.partial(_Session, server, env, seconds)
+        self._shared = shared
+        self._common: _Session | None = None
+
+    def open(self) -> _Session:
+        if not self._shared:
+            return self._make()
+        if self._common is None or self._common.is_lost():
+            self._common = self._make()
+        return self._common
+
+    async def close(self, session: _Session) -> None:
+        if not self._shared or session.is_lost():
+            await session.close()
 
 
 class _Session:
@@ -128,6 +175,10 @@ class _Session:
         self._client: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._end = asyncio.Event()
         self._task = asyncio.ensure_future(self._run(server, env))
+        self._tools: list[dict[str, Any]] = []
+
+    def is_lost(self) -> bool:
+        return self._task.done()
 
     async def _run(self, server: str | list[str], env: dict[str, str]) -> None:
         from mcp import Client, StdioServerParameters
@@ -157,19 +208,19 @@ class _Session:
             asked.cancel()
 
     async def tools(self) -> list[dict[str, Any]]:
+        """Name, description and parameters of each."""
+        if self._tools:
+            return self._tools
         found: list[dict[str, Any]] = []
         cursor = None
         while True:
             page = await self._ask(lambda client: client.list_tools(cursor=cursor))
             for tool in page.tools:
-                function = {
-                    "name": tool.name,
-                    "description": tool.description or "",
-                    "parameters": tool.input_schema,
-                }
-                found.append({"type": "function", "function": function})
+                description = tool.description or ""
+                found.append({"name": tool.name, "description": description, "parameters": tool.input_schema})
             cursor = page.next_cursor
             if not cursor:
+                self._tools = found
                 return found
             if len(found) > 1024:
                 raise ValueError("the MCP server has more than 1024 tools")

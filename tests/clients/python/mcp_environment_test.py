@@ -69,6 +69,14 @@ class McpEnvironmentTest(EpisodesTest):
         self.assertEqual(self.answers(long)[0][2], "x" * 100 + "\n[99900 more characters are cut]")
         self.assertEqual((more.truncated, more.terminated), (True, False))
 
+    def test_bound_arguments_are_the_rows(self):
+        tools = freshet.mcp_environment(SERVER, tools=["add"], bind={"b": "second"})
+        reset, step = self.play(tools, call("add", a=2, b=5), second="40")
+        parameters = json.loads(reset.tools[0])["function"]["parameters"]
+        self.assertEqual((list(parameters["properties"]), parameters["required"]), (["a"], ["a"]))
+        self.assertEqual(self.answers(step), [("tool", "add", "42")])
+        self.assertIn("no field second", self.error_of(tools)[1])
+
     def test_the_servers_environment_is_its_own(self):
         tools = freshet.mcp_environment(SERVER, env={"MINE": "yes"})
         _, mine, theirs = self.play(tools, call("environment", name="MINE"), call("environment", name="SECRET"))
