@@ -10,11 +10,12 @@ namespace freshet {
 
 // Whether components of this type are scored by another process, which a call asks.
 inline bool IsRewardService(std::string_view type) {
-  return type == "grpc" || type == "math" || type == "python" || type == "code" || type == "judge";
+  return type == "grpc" || type == "math" || type == "python" || type == "code" ||
+         type == "judge" || type == "reward_model";
 }
 
-// Fields of a judge's text that are not the row's: the completion, one to compare it with, and the
-// others of its group.
+// Fields of a judge's or reward model's text that are not the row's: the completion; and of a
+// judge's, one to compare it with and the others of its group.
 inline constexpr std::string_view kResponseField = "response";
 inline constexpr std::string_view kOtherField = "other";
 inline constexpr std::string_view kOthersField = "others";
@@ -22,6 +23,7 @@ inline constexpr std::string_view kOthersField = "others";
 // Whether {field} in the text of a component of this type is a field of the row. {prompt} is the
 // sample's prompt.
 inline bool IsRowField(std::string_view type, std::string_view field) {
+  if (type == "reward_model" && field == kResponseField) return false;
   if (type == "judge" &&
       (field == kResponseField || field == kOtherField || field == kOthersField)) {
     return false;

@@ -22,6 +22,8 @@ absl::StatusOr<ServiceScorers> ConnectedScorers(const runtime::RewardFlags& offe
   scorers.remote = GrpcScorers(Connect, offered.python_rewards, /*cache=*/nullptr);
   FRESHET_ASSIGN_OR_RETURN(scorers.sandbox, SandboxScorers(offered.sandbox, /*cache=*/nullptr));
   FRESHET_ASSIGN_OR_RETURN(scorers.judge, JudgeScorers(offered.judge, /*cache=*/nullptr));
+  FRESHET_ASSIGN_OR_RETURN(scorers.reward_model,
+                           RewardModelScorers(offered.reward_model, /*cache=*/nullptr));
   return scorers;
 }
 

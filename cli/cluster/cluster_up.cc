@@ -39,7 +39,8 @@ absl::StatusOr<ClusterLayout> LayoutOf(const ClusterUpFlags& flags) {
   if (flags.rollout_engine != "native") layout.engine = flags.rollout_engine;
   layout.engine_weights = flags.engine_weights;
   layout.offered = flags.offered;
-  for (runtime::HttpServerFlags* server : {&layout.offered.sandbox, &layout.offered.judge}) {
+  for (runtime::HttpServerFlags* server :
+       {&layout.offered.sandbox, &layout.offered.judge, &layout.offered.reward_model}) {
     for (std::string* file : {&server->ca_file, &server->token_file}) {
       if (!file->empty()) *file = std::filesystem::absolute(*file);
     }

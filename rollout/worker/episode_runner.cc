@@ -51,6 +51,7 @@ void EpisodeRunner::Open(Group& group, Episode& episode) {
   episode.reward = 0;
   episode.step_rewards.clear();
   episode.turns = 0;
+  episode.began = clock_.Now();
   EpisodeStart start;
   start.environment = options_.environment;
   start.seed =
@@ -173,7 +174,8 @@ void EpisodeRunner::TakeAnswer(Group& group, Episode& episode, const EpisodeAnsw
     episode.step_rewards.push_back({turn_end, answer.reward});
   }
   if (answer.terminated) return Finish(group, episode, true);
-  if (answer.truncated || episode.turns >= options_.max_turns) {
+  const bool late = !reset && clock_.Now() - episode.began >= options_.max_time;
+  if (answer.truncated || episode.turns >= options_.max_turns || late) {
     return Finish(group, episode, false);
   }
   const size_t before = episode.response.response_ids.size();

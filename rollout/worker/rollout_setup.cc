@@ -105,6 +105,9 @@ EpisodeOptions MakeEpisodeOptions(const job::v1::JobSpec& spec) {
   options.options.insert(environment.options().begin(), environment.options().end());
   options.max_turns = static_cast<int32_t>(environment.max_turns());
   options.max_turn_tokens = static_cast<int32_t>(environment.max_turn_tokens());
+  if (environment.has_max_time_ms()) {
+    options.max_time = absl::Milliseconds(environment.max_time_ms());
+  }
   options.trace_ratio = spec.output().trace_ratio();
   return options;
 }

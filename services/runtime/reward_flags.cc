@@ -17,19 +17,19 @@ std::string CheckPython(const std::string& given) {
              : given + " is not a loopback address: run the server on the same machine";
 }
 
-// The server of an http or https URL is HOST:PORT; of a judge's, the port may be left out.
-std::string CheckServer(const std::string& given, bool judge) {
+// The server of an http or https URL is HOST:PORT; of a model's, the port may be left out.
+std::string CheckServer(const std::string& given, bool model) {
   if (given.empty()) return "";
-  const char* const form = judge ? "https://HOST/PATH" : "https://HOST:PORT";
+  const char* const form = model ? "https://HOST/PATH" : "https://HOST:PORT";
   const bool tls = given.starts_with(kTls);
   if (!tls && !given.starts_with(kPlain)) return StrCat(given, " is not ", form);
   if (given.find_first_of("?#@\\ \t\r\n") != std::string::npos) {
     return StrCat(given, " has a query, a user or a space; want ", form);
   }
   std::string host = given.substr(tls ? kTls.size() : kPlain.size());
-  if (judge) host = host.substr(0, host.find('/'));
+  if (model) host = host.substr(0, host.find('/'));
   const bool has_port = ParseHostPort(host).has_value();
-  if (!has_port && !(judge && ParseHostPort(host + ":443").has_value())) {
+  if (!has_port && !(model && ParseHostPort(host + ":443").has_value())) {
     return StrCat(given, " is not ", form);
   }
   // IsLoopback takes "unix:PATH" too, which in a URL is the host "unix".
@@ -38,7 +38,7 @@ std::string CheckServer(const std::string& given, bool judge) {
 }
 
 std::string CheckSandbox(const std::string& given) { return CheckServer(given, false); }
-std::string CheckJudge(const std::string& given) { return CheckServer(given, true); }
+std::string CheckModel(const std::string& given) { return CheckServer(given, true); }
 
 }  // namespace
 
@@ -56,10 +56,17 @@ void AddRewardFlags(const Command& app, RewardFlags& flags) {
   app.Add("--judge", flags.judge.address,
           "https://HOST/PATH (http:// on loopback) of an OpenAI-compatible server for rewards of "
           "type judge, such as https://example.com/v1; default: none")
-      .Check(CheckJudge);
+      .Check(CheckModel);
   app.Add("--judge-ca", flags.judge.ca_file,
           "PEM file: roots of the judge's certificate; default: the system's");
   app.Add("--judge-token-file", flags.judge.token_file, "file with the judge's API key");
+  app.Add("--reward-model", flags.reward_model.address,
+          "https://HOST (http:// on loopback) of a server of reward models, such as vLLM; default: "
+          "none")
+      .Check(CheckModel);
+  app.Add("--reward-model-ca", flags.reward_model.ca_file,
+          "PEM file: roots of its certificate; default: the system's");
+  app.Add("--reward-model-token-file", flags.reward_model.token_file, "file with its API key");
 }
 
 std::vector<std::pair<std::string, std::string>> RewardArguments(const RewardFlags& offered) {
@@ -71,7 +78,10 @@ std::vector<std::pair<std::string, std::string>> RewardArguments(const RewardFla
       {"--sandbox-token-file", offered.sandbox.token_file},
       {"--judge", offered.judge.address},
       {"--judge-ca", offered.judge.ca_file},
-      {"--judge-token-file", offered.judge.token_file}};
+      {"--judge-token-file", offered.judge.token_file},
+      {"--reward-model", offered.reward_model.address},
+      {"--reward-model-ca", offered.reward_model.ca_file},
+      {"--reward-model-token-file", offered.reward_model.token_file}};
   for (const auto& flag : flags) {
     if (!flag.second.empty()) given.push_back(flag);
   }

@@ -11,7 +11,7 @@ namespace freshet::runtime {
 
 // An HTTP server that reward workers ask.
 struct HttpServerFlags {
-  std::string address;     // http:// or https://HOST:PORT, of a judge with a path; "": none
+  std::string address;     // http:// or https://HOST:PORT, of a model with a path; "": none
   std::string ca_file;     // for https
   std::string token_file;  // "": none
 };
@@ -21,10 +21,11 @@ struct RewardFlags {
   std::string python_rewards;  // a loopback HOST:PORT; "": none
   HttpServerFlags sandbox;     // runs model-written programs
   HttpServerFlags judge;       // an OpenAI-compatible server
+  HttpServerFlags reward_model;
 };
 
-// Adds --python-rewards, and --sandbox and --judge, each with -ca and -token-file. Plaintext is
-// only allowed to loopback addresses.
+// Adds --python-rewards, and --sandbox, --judge and --reward-model, each with -ca and -token-file.
+// Plaintext is only allowed to loopback addresses.
 void AddRewardFlags(const Command& app, RewardFlags& flags);
 
 // The flags of reward workers that give them what `offered` says, as name and value.

@@ -1,4 +1,7 @@
-{{/* Python reward functions (`reward.python`) and the sandbox (`reward.sandbox`) beside reward workers. */}}
+{{/*
+Python reward functions (`reward.python`) and the sandbox (`reward.sandbox`) beside reward workers, and the servers that they
+ask (`reward.judge`, `reward.rewardModel`).
+*/}}
 
 {{/* Parts of a reward worker's pod that depend on them, for freshet.podTemplate: list ROOT CFG. */}}
 {{- define "freshet.rewardParts" -}}
@@ -6,8 +9,22 @@
 {{- $cfg := index . 1 -}}
 {{- $python := $cfg.python -}}
 {{- $sandbox := $cfg.sandbox -}}
-{{- if or $python.enabled $sandbox.enabled -}}
+{{- $servers := list (list "judge" $cfg.judge) (list "reward-model" $cfg.rewardModel) -}}
 args:
+  {{- range $servers }}
+  {{- $flag := index . 0 }}
+  {{- with index . 1 }}
+  {{- if .url }}
+  - {{ printf "--%s=%s" $flag .url | quote }}
+  {{- if .apiKeySecret.name }}
+  - --{{ $flag }}-token-file=/{{ $flag }}/key/{{ .apiKeySecret.key }}
+  {{- end }}
+  {{- if .caConfigMap.name }}
+  - --{{ $flag }}-ca=/{{ $flag }}/ca/{{ .caConfigMap.key }}
+  {{- end }}
+  {{- end }}
+  {{- end }}
+  {{- end }}
   {{- if $python.enabled }}
   - --python-rewards=127.0.0.1:{{ int $python.port }}
   {{- end }}
@@ -21,7 +38,30 @@ initContainers:
   {{- if $sandbox.enabled }}
   {{- include "freshet.sandboxContainer" (list $root $sandbox) | nindent 2 }}
   {{- end }}
+mounts:
+  {{- range $servers }}
+  {{- $flag := index . 0 }}
+  {{- with index . 1 }}
+  {{- if and .url .apiKeySecret.name }}
+  - {name: {{ $flag }}-key, mountPath: /{{ $flag }}/key, readOnly: true}
+  {{- end }}
+  {{- if and .url .caConfigMap.name }}
+  - {name: {{ $flag }}-ca, mountPath: /{{ $flag }}/ca, readOnly: true}
+  {{- end }}
+  {{- end }}
+  {{- end }}
 volumes:
+  {{- range $servers }}
+  {{- $flag := index . 0 }}
+  {{- with index . 1 }}
+  {{- if and .url .apiKeySecret.name }}
+  - {name: {{ $flag }}-key, secret: {secretName: {{ .apiKeySecret.name }}}}
+  {{- end }}
+  {{- if and .url .caConfigMap.name }}
+  - {name: {{ $flag }}-ca, configMap: {name: {{ .caConfigMap.name }}}}
+  {{- end }}
+  {{- end }}
+  {{- end }}
   {{- if $python.enabled }}
   - {name: python-tmp, emptyDir: {}}
   {{- with $python.filesConfigMap }}
@@ -31,7 +71,6 @@ volumes:
   {{- if $sandbox.enabled }}
   - {name: sandbox, emptyDir: {medium: Memory, sizeLimit: {{ $sandbox.volumeSize | quote }}}}
   {{- end }}
-{{- end -}}
 {{- end -}}
 
 {{/*

@@ -13,6 +13,7 @@
 #include "services/reward/scorers/code_tests.h"
 #include "services/reward/scorers/judge_question.h"
 #include "services/reward/scorers/regex_scorer.h"
+#include "services/reward/scorers/reward_model_question.h"
 
 namespace freshet {
 namespace {
@@ -20,7 +21,8 @@ namespace {
 using job::v1::RewardComponent;
 
 constexpr char kTypes[] =
-    "exact_match, numeric, contains, regex, length, math, code, judge, python, grpc or environment";
+    "exact_match, numeric, contains, regex, length, math, code, judge, reward_model, "
+    "python, grpc or environment";
 // The name of Math-Verify among the operator's Python rewards.
 constexpr char kMathFunction[] = "math";
 
@@ -96,6 +98,16 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeJudge(const RewardComponent& options
   return make(std::move(question), timeout);
 }
 
+absl::StatusOr<std::unique_ptr<Scorer>> MakeRewardModel(const RewardComponent& options,
+                                                        const HttpScorerFactory& make) {
+  if (!options.has_model()) return InvalidArgument("model is missing; name one of the server's");
+  FRESHET_ASSIGN_OR_RETURN(const absl::Duration timeout, CallTime(options));
+  FRESHET_ASSIGN_OR_RETURN(HttpQuestion question,
+                           RewardModelQuestion({options.model(), options.text()}));
+  if (!make) return InvalidArgument("type reward_model: this process cannot ask a reward model");
+  return make(std::move(question), timeout);
+}
+
 struct ScorerType {
   std::set<std::string> used;  // option names
   std::function<absl::StatusOr<std::unique_ptr<Scorer>>(const RewardComponent&)> make;
@@ -129,6 +141,11 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const RewardComponent& option
                  "structured_output", "pairwise"};
     type.make = [&services](const RewardComponent& component) {
       return MakeJudge(component, services.judge);
+    };
+  } else if (options.type() == "reward_model") {
+    type.used = {"timeout_ms", "text", "model"};
+    type.make = [&services](const RewardComponent& component) {
+      return MakeRewardModel(component, services.reward_model);
     };
   } else if (IsRewardService(options.type())) {
     type.used = {"timeout_ms"};

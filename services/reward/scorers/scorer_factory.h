@@ -33,6 +33,7 @@ struct ServiceScorers {
   RemoteScorerFactory remote;
   HttpScorerFactory sandbox;  // type code
   HttpScorerFactory judge;    // type judge
+  HttpScorerFactory reward_model;
 };
 
 // The scorer of one component; absent options have their defaults. INVALID_ARGUMENT that starts

@@ -154,4 +154,13 @@ absl::StatusOr<HttpScorerFactory> JudgeScorers(runtime::HttpServerFlags flags,
                  flags, std::move(cache));
 }
 
+absl::StatusOr<HttpScorerFactory> RewardModelScorers(runtime::HttpServerFlags flags,
+                                                     std::shared_ptr<ScoreCache> cache) {
+  if (flags.ca_file.empty()) flags.ca_file = kSystemRoots;
+  return Scorers({"reward model", "--reward-model",
+                  "no reward model is offered here; the operator gives the address of its server "
+                  "as --reward-model"},
+                 flags, std::move(cache));
+}
+
 }  // namespace freshet

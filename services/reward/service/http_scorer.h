@@ -45,12 +45,14 @@ class HttpScorer final : public Scorer {
   const absl::Duration timeout_;
 };
 
-// Create scorers that ask the operator's sandbox, or judge. They open no connection. `cache` may be
-// null. INVALID_ARGUMENT naming the flag.
+// Create scorers that ask the operator's sandbox, judge, or reward models. They open no connection.
+// `cache` may be null. INVALID_ARGUMENT naming the flag.
 absl::StatusOr<HttpScorerFactory> SandboxScorers(const runtime::HttpServerFlags& flags,
                                                  std::shared_ptr<ScoreCache> cache);
 absl::StatusOr<HttpScorerFactory> JudgeScorers(runtime::HttpServerFlags flags,
                                                std::shared_ptr<ScoreCache> cache);
+absl::StatusOr<HttpScorerFactory> RewardModelScorers(runtime::HttpServerFlags flags,
+                                                     std::shared_ptr<ScoreCache> cache);
 
 }  // namespace freshet
 

@@ -46,13 +46,16 @@ int RunRewardProcess(int argc, char** argv, StoreWrapper wrap_store) {
                   offered.python_rewards, answers);
   absl::StatusOr<HttpScorerFactory> sandbox = SandboxScorers(offered.sandbox, answers);
   absl::StatusOr<HttpScorerFactory> judge = JudgeScorers(offered.judge, answers);
-  for (const auto* made : {&sandbox, &judge}) {
+  absl::StatusOr<HttpScorerFactory> reward_model =
+      RewardModelScorers(offered.reward_model, answers);
+  for (const auto* made : {&sandbox, &judge, &reward_model}) {
     if (made->ok()) continue;
     std::fprintf(stderr, "freshet-reward: %s\n", Message(made->status()).c_str());
     return kExitCommandLine;
   }
   context.services.sandbox = *std::move(sandbox);
   context.services.judge = *std::move(judge);
+  context.services.reward_model = *std::move(reward_model);
   context.observers = &shown;
   context.stats_by_job = &stats_by_job;
   const RewardServiceOptions options;

@@ -46,6 +46,7 @@ ServiceScorers UnconnectedScorers() {
   };
   scorers.sandbox = unconnected("sandbox");
   scorers.judge = unconnected("judge");
+  scorers.reward_model = unconnected("reward model");
   return scorers;
 }
 

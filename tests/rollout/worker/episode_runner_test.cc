@@ -114,6 +114,21 @@ TEST_F(EpisodeRunnerTest, AResponseIsTheWholeDialogue) {
   EXPECT_EQ(runner().counters().turns, 2);
 }
 
+TEST_F(EpisodeRunnerTest, AnEpisodeIsTruncatedAfterTheTurnInWhichItsTimeIsOver) {
+  options_.max_time = absl::Seconds(10);
+  client_.answer = [this](const Call& call) {
+    if (call.turn > 0) clock_.Advance(absl::Seconds(6));
+    return call.turn == 0 ? Says("") : Says("ab", 0.25);
+  };
+  runner().Start(Group({0}));
+  RunUntilResults(1);
+  const Response& response = OnlyResponse();
+  EXPECT_EQ(response.finish, FinishReason::kLength);
+  EXPECT_EQ(response.env_reward, 0.5);
+  EXPECT_EQ(runner().counters().turns, 2);
+  EXPECT_EQ(runner().counters().truncated, 1);
+}
+
 TEST_F(EpisodeRunnerTest, EpisodesOfARequestThatTheEngineCannotAnswerAreGivenUp) {
   client_.answer = [](const Call& call) { return call.turn == 0 ? Says("") : Ends(1); };
   engine_.fail_request = [this](int64_t request) {

@@ -114,12 +114,15 @@ TEST_F(RolloutSetup, EpisodesArePlayedAsTheJobSays) {
   environment.set_type("guess_number");
   environment.set_max_turns(5);
   environment.set_max_turn_tokens(2);
+  EXPECT_EQ(MakeEpisodeOptions(spec_).max_time, absl::InfiniteDuration());
+  environment.set_max_time_ms(2500);
   (*environment.mutable_options())["max"] = "100";
   spec_.mutable_output()->set_trace_ratio(0.25);
   EpisodeOptions options = MakeEpisodeOptions(spec_);
   EXPECT_EQ(options.trace_ratio, 0.25);
   EXPECT_EQ(options.environment, "guess_number");
   EXPECT_EQ(options.max_turns, 5);
+  EXPECT_EQ(options.max_time, absl::Milliseconds(2500));
   EXPECT_EQ(options.max_turn_tokens, 2);
   EXPECT_EQ(options.options.at("max"), "100");
   environment.set_type("grpc");

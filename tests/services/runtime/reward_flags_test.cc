@@ -49,8 +49,10 @@ TEST(RewardFlags, AreHandedOnAsGiven) {
   RewardFlags flags;
   EXPECT_THAT(RewardArguments(flags), ElementsAre());
   flags.judge = {"https://h/v1", "", "/key"};
+  flags.reward_model = {"https://m", "/ca", ""};
   EXPECT_THAT(RewardArguments(flags),
-              ElementsAre(Pair("--judge", "https://h/v1"), Pair("--judge-token-file", "/key")));
+              ElementsAre(Pair("--judge", "https://h/v1"), Pair("--judge-token-file", "/key"),
+                          Pair("--reward-model", "https://m"), Pair("--reward-model-ca", "/ca")));
 }
 
 }  // namespace

@@ -94,6 +94,9 @@ TEST(HttpScorers, WithoutAServerTheTypeIsRefused) {
   ASSERT_TRUE(code.ok() && judge.ok());
   EXPECT_THAT(Message((*code)({}, {}).status()), HasSubstr("no sandbox is offered here"));
   EXPECT_THAT(Message((*judge)({}, {}).status()), HasSubstr("no judge is offered here"));
+  const auto model = RewardModelScorers({}, nullptr);
+  ASSERT_TRUE(model.ok());
+  EXPECT_THAT(Message((*model)({}, {}).status()), HasSubstr("no reward model is offered here"));
   EXPECT_THAT(Message(SandboxScorers({"https://h:1", "", ""}, nullptr).status()),
               HasSubstr("--sandbox"));
 }
