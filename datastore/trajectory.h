@@ -19,9 +19,10 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
-// A reward for the tokens of a response since the previous one's end, and before `end`.
+// Reward of one environment step. It belongs to the response tokens from the previous entry's end
+// (0 for the first) to `end`, exclusive.
 struct StepReward {
-  int32_t end = 0;
+  int32_t end = 0;  // token index in the response
   double reward = 0;
   bool operator==(const StepReward&) const = default;
 };
@@ -46,7 +47,7 @@ struct Response {
   std::vector<float> sampling_logprobs;
   // Sum of the environment's rewards in this episode; absent without an environment.
   std::optional<double> env_reward = std::nullopt;
-  // What each turn of the episode added to it, with increasing ends. Empty if unknown.
+  // The share of env_reward that each turn earned; ends increase. Empty if unknown.
   std::vector<StepReward> step_rewards = {};
 };
 
@@ -83,8 +84,8 @@ struct Score {
   double reward = 0;                         // weighted sum of the components
   std::map<std::string, double> components;  // unweighted value by component name
   ScoreOutcome outcome = ScoreOutcome::kOk;
-  // The parts of `reward` that belong to a step of the response, with increasing ends; the rest is
-  // for the whole response.
+  // The weighted share of `reward` that each step earned; ends increase. The rest belongs to the
+  // whole response.
   std::vector<StepReward> step_rewards = {};
 };
 

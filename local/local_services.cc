@@ -1,5 +1,6 @@
 #include "local/local_services.h"
 
+#include <algorithm>
 #include <string>
 
 #include "base/status_macros.h"
@@ -31,6 +32,9 @@ std::unique_ptr<EnvironmentClient> ConnectEnvironment(const job::v1::Environment
                                                       const Clock& clock) {
   GrpcEnvironmentClientOptions options;
   options.step_timeout = absl::Milliseconds(environment.step_timeout_ms());
+  options.episode_timeout =
+      std::max(options.episode_timeout,
+               absl::Milliseconds(environment.max_time_ms()) + 2 * options.step_timeout);
   auto client = std::make_unique<GrpcEnvironmentClient>(Connect, clock, options);
   client->SetAddresses({environment.address()});
   return client;

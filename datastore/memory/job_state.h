@@ -115,9 +115,9 @@ class JobState {
 
   // job_state_rows.cc
   SampleView View(const Group& group, int32_t index) const;
-  // Sets the lease's sample and group.
-  void ShowRow(const Group& group, int32_t index, RowLease& lease) const;
-  // For scoring, unless it has a score.
+  // Fills sample and group of the lease.
+  void FillRowLease(const Group& group, int32_t index, RowLease& lease) const;
+  // Offers the sample for scoring, unless it has a score.
   void OfferRow(Group& group, int32_t index);
   absl::StatusOr<RowHold*> LiveRow(int64_t token);
   std::vector<RowLease> RepeatRows(const RowAnswer& answer, absl::Time now);

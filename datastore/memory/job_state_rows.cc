@@ -26,7 +26,7 @@ SampleView JobState::View(const Group& group, int32_t index) const {
   return view;
 }
 
-void JobState::ShowRow(const Group& group, int32_t index, RowLease& lease) const {
+void JobState::FillRowLease(const Group& group, int32_t index, RowLease& lease) const {
   lease.sample = View(group, index);
   if (!options_.score_whole_groups) return;
   for (const SampleSlot& slot : group.samples) lease.group.push_back(slot.response);
@@ -53,7 +53,7 @@ absl::StatusOr<std::vector<RowLease>> JobState::LeaseRows(const RowRequest& requ
     answer.tokens.push_back(lease.token);
     const std::optional<RowKey> key = rows_.Take(groups_, lease.token, worker, expires);
     FRESHET_CHECK(key.has_value());
-    ShowRow(groups_.Get(std::get<1>(*key)), std::get<2>(*key), lease);
+    FillRowLease(groups_.Get(std::get<1>(*key)), std::get<2>(*key), lease);
     next_expiry_ = std::min(next_expiry_, expires);
     leases.push_back(std::move(lease));
   }
@@ -71,7 +71,7 @@ std::vector<RowLease> JobState::RepeatRows(const RowAnswer& answer, absl::Time n
     RowLease& lease = leases.emplace_back();
     lease.token = token;
     lease.expires = hold->expires;
-    ShowRow(groups_.Get(hold->ordinal), hold->index, lease);
+    FillRowLease(groups_.Get(hold->ordinal), hold->index, lease);
   }
   return leases;
 }

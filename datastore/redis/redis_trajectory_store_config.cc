@@ -223,10 +223,14 @@ absl::StatusOr<RedisStoreConfig> ParseRedisStoreConfig(std::string_view json) {
 std::string FirstDifference(const RedisStoreConfig& stored, const RedisStoreConfig& asked) {
   const Json old_values = ToJson(stored);
   const Json new_values = ToJson(asked);
-  for (const auto& [key, value] : old_values.items()) {
-    if (value == new_values.at(key)) continue;
-    return StrCat(key, ": ", Dump(value).substr(0, 80), " stored, ",
-                  Dump(new_values.at(key)).substr(0, 80), " asked");
+  for (const Json* values : {&old_values, &new_values}) {
+    for (const auto& [key, value] : values->items()) {
+      const Json before = old_values.value(key, Json(false));
+      const Json now = new_values.value(key, Json(false));
+      if (before == now) continue;
+      return StrCat(key, ": ", Dump(before).substr(0, 80), " stored, ", Dump(now).substr(0, 80),
+                    " asked");
+    }
   }
   return "";
 }

@@ -1,5 +1,6 @@
 #include "rollout/service/rollout_process.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -96,6 +97,9 @@ int RunRolloutProcess(int argc, char** argv, EngineFactory make_native,
       [&](const job::v1::JobSpec& spec) -> absl::StatusOr<std::unique_ptr<EnvironmentPool>> {
     GrpcEnvironmentClientOptions options;
     options.step_timeout = absl::Milliseconds(spec.environment().step_timeout_ms());
+    options.episode_timeout =
+        std::max(options.episode_timeout,
+                 absl::Milliseconds(spec.environment().max_time_ms()) + 2 * options.step_timeout);
     options.avoid_failed *= flags.time_scale;
     options.avoid_full *= flags.time_scale;
     // An address in the job is not a cluster member, so no member name is expected.

@@ -37,17 +37,17 @@ struct EpisodeOptions : EpisodeRetries {
   std::map<std::string, std::string> options;  // a row's field of the same name overrides it
   int32_t max_turns = 8;
   int32_t max_turn_tokens = 0;  // tokens per turn; 0: bounded by max_new_tokens only
-  absl::Duration max_time = absl::InfiniteDuration();  // then truncated after the current turn
-  double trace_ratio = 0;                              // share of samples with lifecycle logging
+  // The episode is truncated after the first turn that ends later.
+  absl::Duration max_time = absl::InfiniteDuration();
+  double trace_ratio = 0;  // share of samples with lifecycle logging
 };
 
 // Plays episodes: generates a turn, sends its text to the environment, appends the answer as
 // observation tokens (loss mask 0, log-prob 0, in the span of the preceding turn), and repeats
-// until the environment ends the episode, max_turns are played, max_time is over or the response is
-// full. The
-// response is the whole sequence; env_reward is the sum of the rewards. finish is kStop if the
-// environment ended the episode and kLength if it was cut off. The environment's last observation,
-// which no turn follows, is left out.
+// until the environment ends the episode, max_turns are played, max_time has passed or the response
+// is full. The response is the whole sequence; env_reward is the sum of the rewards. finish is
+// kStop if the environment ended the episode and kLength if it was cut off. The environment's last
+// observation, which no turn follows, is left out.
 //
 // If observations are messages, the chat template renders them, and every episode has a prompt of
 // its own instead of the group's: the row's messages with those of the reset. The response begins

@@ -61,12 +61,14 @@ void AddRewardFlags(const Command& app, RewardFlags& flags) {
           "PEM file: roots of the judge's certificate; default: the system's");
   app.Add("--judge-token-file", flags.judge.token_file, "file with the judge's API key");
   app.Add("--reward-model", flags.reward_model.address,
-          "https://HOST (http:// on loopback) of a server of reward models, such as vLLM; default: "
-          "none")
+          "https://HOST (http:// on loopback) of a server with vLLM's POST /pooling, for rewards "
+          "of type "
+          "reward_model; default: none")
       .Check(CheckModel);
   app.Add("--reward-model-ca", flags.reward_model.ca_file,
-          "PEM file: roots of its certificate; default: the system's");
-  app.Add("--reward-model-token-file", flags.reward_model.token_file, "file with its API key");
+          "PEM file: roots of the reward model server's certificate; default: the system's");
+  app.Add("--reward-model-token-file", flags.reward_model.token_file,
+          "file with the reward model server's API key");
 }
 
 std::vector<std::pair<std::string, std::string>> RewardArguments(const RewardFlags& offered) {

@@ -11,17 +11,18 @@ namespace freshet::runtime {
 
 // An HTTP server that reward workers ask.
 struct HttpServerFlags {
-  std::string address;     // http:// or https://HOST:PORT, of a model with a path; "": none
+  std::string
+      address;  // http(s)://HOST[:PORT]; judge and reward_model: with an optional path; "": none
   std::string ca_file;     // for https
   std::string token_file;  // "": none
 };
 
 // What the operator of reward workers offers to jobs.
 struct RewardFlags {
-  std::string python_rewards;  // a loopback HOST:PORT; "": none
-  HttpServerFlags sandbox;     // runs model-written programs
-  HttpServerFlags judge;       // an OpenAI-compatible server
-  HttpServerFlags reward_model;
+  std::string python_rewards;    // a loopback HOST:PORT; "": none
+  HttpServerFlags sandbox;       // runs model-written programs
+  HttpServerFlags judge;         // an OpenAI-compatible server
+  HttpServerFlags reward_model;  // a server with vLLM's POST /pooling
 };
 
 // Adds --python-rewards, and --sandbox, --judge and --reward-model, each with -ca and -token-file.

@@ -65,46 +65,26 @@ struct SampleAdvantages {
 };
 using TokenAdvantages = std::vector<std::vector<SampleAdvantages>>;  // by group and sample
 
-absl::StatusOr<TokenAdvantages> OfSamples(const std::vector<TrainGroup>& groups,
-                                          AdvantageKind kind) {
-  std::vector<std::vector<double>> rewards;
-  for (const TrainGroup& group : groups) {
-    std::vector<double>& group_rewards = rewards.emplace_back();
-    for (const TrainSample& sample : group.samples) {
-      group_rewards.push_back(sample.sample.score->reward);
-    }
-  }
-  FRESHET_ASSIGN_OR_RETURN(const std::vector<std::vector<double>> advantages,
-                           ComputeAdvantages(kind, rewards));
-  TokenAdvantages result;
-  for (size_t g = 0; g < groups.size(); ++g) {
-    std::vector<SampleAdvantages>& samples = result.emplace_back();
-    for (size_t s = 0; s < advantages[g].size(); ++s) {
-      samples.push_back(
-          {{groups[g].samples[s].sample.response->response_ids.size()}, {advantages[g][s]}});
-    }
-  }
-  return result;
-}
-
 absl::StatusOr<TokenAdvantages> OfTurns(const std::vector<TrainGroup>& groups, AdvantageKind kind,
-                                        double discount) {
+                                        const std::optional<TurnCredit>& credit) {
   TokenAdvantages result;
-  std::vector<std::vector<std::vector<double>>> values;
+  std::vector<std::vector<std::vector<double>>> all_returns;
   for (const TrainGroup& group : groups) {
     std::vector<SampleAdvantages>& samples = result.emplace_back();
-    auto& group_values = values.emplace_back();
+    auto& group_returns = all_returns.emplace_back();
     for (const TrainSample& sample : group.samples) {
       SampleAdvantages& turns = samples.emplace_back();
-      std::vector<double>& turn_values = group_values.emplace_back();
+      std::vector<double>& returns = group_returns.emplace_back();
       const auto tokens = static_cast<int32_t>(sample.sample.response->response_ids.size());
-      for (const Turn& turn : TurnReturns(*sample.sample.score, tokens, discount)) {
+      const Score& score = *sample.sample.score;
+      for (const Turn& turn : credit.has_value() ? TurnReturns(score, tokens, credit->discount)
+                                                 : std::vector<Turn>{{0, tokens, score.reward}}) {
         turns.ends.push_back(static_cast<size_t>(turn.end));
-        turn_values.push_back(turn.value);
+        returns.push_back(turn.turn_return);
       }
     }
   }
-  FRESHET_ASSIGN_OR_RETURN(const auto advantages, ComputeTurnAdvantages(kind, values));
+  FRESHET_ASSIGN_OR_RETURN(const auto advantages, ComputeTurnAdvantages(kind, all_returns));
   for (size_t g = 0; g < groups.size(); ++g) {
     for (size_t s = 0; s < result[g].size(); ++s) result[g][s].values = advantages[g][s];
   }
@@ -146,9 +126,7 @@ absl::StatusOr<TrainingRows> MakeTrainingRows(const std::vector<TrainGroup>& gro
       }
     }
   }
-  FRESHET_ASSIGN_OR_RETURN(const TokenAdvantages by_token,
-                           credit.has_value() ? OfTurns(groups, advantage, credit->discount)
-                                              : OfSamples(groups, advantage));
+  FRESHET_ASSIGN_OR_RETURN(const TokenAdvantages by_token, OfTurns(groups, advantage, credit));
   TrainingRows rows;
   rows.advantages = Means(groups, by_token);
   for (size_t g = 0; g < groups.size(); ++g) {

@@ -24,15 +24,15 @@ std::vector<Turn> TurnReturns(const Score& score, int32_t tokens, double discoun
       turns.push_back({begin, end, reward});
       begin = end;
     } else if (!turns.empty()) {
-      turns.back().value += reward;
+      turns.back().turn_return += reward;
     }
   }
   if (begin < tokens) turns.push_back({begin, tokens, 0});
   double value = rest;
   for (auto turn = turns.rbegin(); turn != turns.rend(); ++turn) {
-    value += turn->value;
+    value += turn->turn_return;
     if (std::abs(value) <= kTolerance * magnitude) value = 0;
-    turn->value = value;
+    turn->turn_return = value;
     value *= discount;
   }
   return turns;

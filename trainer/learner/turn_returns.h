@@ -8,19 +8,19 @@
 
 namespace freshet {
 
-// Tokens [begin, end) of a response, and what followed from them.
+// Tokens [begin, end) of a response: an observation and the turn that follows it.
 struct Turn {
   int32_t begin = 0;
   int32_t end = 0;
-  double value = 0;  // discounted sum of the rewards from this turn on
+  double turn_return = 0;  // discounted sum of the rewards from this turn on
   bool operator==(const Turn&) const = default;
 };
 
-// Divides a response of `tokens` tokens, at least 1, into the steps of its score and what follows
-// the last of them. With v_k the reward of turn k of n, the value of turn k is
-// sum_{j >= k} discount^(j - k) * v_j; v_n includes the part of the score that belongs to no step.
-// Thus the first value is the score's reward if discount is 1. Steps beyond the response count as
-// its end. Pure.
+// Splits a response of `tokens` >= 1 tokens at the ends of score.step_rewards; tokens after the
+// last end are a turn of their own. With r_j the reward of turn j of n, the return of turn k is
+//   R_k = sum_{j >= k} discount^(j - k) * r_j;
+// r_n includes the part of score.reward that belongs to no step. Ends beyond `tokens` count as
+// `tokens`. Returns below 1e-12 of the summed magnitudes are exactly 0. Pure; thread-safe.
 std::vector<Turn> TurnReturns(const Score& score, int32_t tokens, double discount);
 
 }  // namespace freshet

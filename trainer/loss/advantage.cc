@@ -67,23 +67,27 @@ absl::Status CheckEpsilon(double epsilon) {
   return InvalidArgument("advantage epsilon ", epsilon, " is outside [0, 1]");
 }
 
-absl::Status CheckRewards(AdvantageKind kind,
-                          const std::vector<std::vector<double>>& reward_groups) {
+using Returns = std::vector<std::vector<std::vector<double>>>;  // by group, sample and turn
+
+absl::Status CheckReturns(AdvantageKind kind, const Returns& returns) {
   const size_t smallest = kind == AdvantageKind::kReinforcePp ? 1 : 2;
   size_t samples = 0;
-  for (size_t g = 0; g < reward_groups.size(); ++g) {
-    const std::vector<double>& group = reward_groups[g];
-    if (group.size() < smallest) {
-      return InvalidArgument("group ", g, " has ", group.size(),
+  for (size_t g = 0; g < returns.size(); ++g) {
+    if (returns[g].size() < smallest) {
+      return InvalidArgument("group ", g, " has ", returns[g].size(),
                              " rewards: this advantage needs at least ", smallest);
     }
-    for (size_t i = 0; i < group.size(); ++i) {
-      if (!(std::abs(group[i]) <= kMaxRewardMagnitude)) {
-        return InvalidArgument("reward of sample ", i, " of group ", g, " is ", group[i],
+    for (size_t i = 0; i < returns[g].size(); ++i) {
+      if (returns[g][i].empty()) {
+        return InvalidArgument("sample ", i, " of group ", g, " has no turn");
+      }
+      for (const double reward : returns[g][i]) {
+        if (std::abs(reward) <= kMaxRewardMagnitude) continue;
+        return InvalidArgument("reward of sample ", i, " of group ", g, " is ", reward,
                                ": it must be finite and at most 1e30 in magnitude");
       }
     }
-    samples += group.size();
+    samples += returns[g].size();
   }
   if (samples < 2) {
     return InvalidArgument("the batch has ", samples, " rewards: an advantage needs at least 2");
@@ -91,25 +95,25 @@ absl::Status CheckRewards(AdvantageKind kind,
   return absl::OkStatus();
 }
 
-// Turns of the same place in different samples.
-using Places = std::vector<std::vector<double*>>;
+// Turns of different samples, by their index.
+using TurnsByIndex = std::vector<std::vector<double*>>;
 
-// Subtracts from every turn the mean of its place (RLOO: of the other samples' turns there).
-void Center(AdvantageKind kind, const Places& places) {
-  for (const std::vector<double*>& place : places) {
+// Subtracts from every return the mean of its turn's index (RLOO: without its own).
+void Center(AdvantageKind kind, const TurnsByIndex& turns) {
+  for (const std::vector<double*>& same : turns) {
     std::vector<double> values;
-    for (const double* value : place) values.push_back(*value);
+    for (const double* value : same) values.push_back(*value);
     values = Centered(values);
-    const auto size = static_cast<double>(place.size());
-    if (kind == AdvantageKind::kRloo && place.size() > 1) Scale(size / (size - 1), values);
-    for (size_t i = 0; i < place.size(); ++i) *place[i] = values[i];
+    const auto size = static_cast<double>(same.size());
+    if (kind == AdvantageKind::kRloo && same.size() > 1) Scale(size / (size - 1), values);
+    for (size_t i = 0; i < same.size(); ++i) *same[i] = values[i];
   }
 }
 
-void AddPlaces(std::vector<std::vector<double>>& samples, Places& places) {
+void AddByIndex(std::vector<std::vector<double>>& samples, TurnsByIndex& by_index) {
   for (std::vector<double>& turns : samples) {
-    if (places.size() < turns.size()) places.resize(turns.size());
-    for (size_t k = 0; k < turns.size(); ++k) places[k].push_back(&turns[k]);
+    if (by_index.size() < turns.size()) by_index.resize(turns.size());
+    for (size_t k = 0; k < turns.size(); ++k) by_index[k].push_back(&turns[k]);
   }
 }
 
@@ -121,103 +125,47 @@ void DivideByDeviation(double epsilon, const std::vector<double*>& centered) {
   for (size_t i = 0; i < centered.size(); ++i) *centered[i] = values[i];
 }
 
-std::vector<double*> AllOf(const Places& places) {
+std::vector<double*> AllOf(const TurnsByIndex& turns) {
   std::vector<double*> all;
-  for (const std::vector<double*>& place : places)
-    all.insert(all.end(), place.begin(), place.end());
+  for (const std::vector<double*>& same : turns) all.insert(all.end(), same.begin(), same.end());
   return all;
-}
-
-std::vector<double> Concatenated(const std::vector<std::vector<double>>& groups) {
-  std::vector<double> all;
-  for (const std::vector<double>& group : groups) {
-    all.insert(all.end(), group.begin(), group.end());
-  }
-  return all;
-}
-
-// Splits `flat` into the shape of `groups`.
-std::vector<std::vector<double>> InShapeOf(const std::vector<std::vector<double>>& groups,
-                                           std::span<const double> flat) {
-  std::vector<std::vector<double>> shaped;
-  shaped.reserve(groups.size());
-  for (const std::vector<double>& group : groups) {
-    shaped.emplace_back(flat.begin(), flat.begin() + static_cast<ptrdiff_t>(group.size()));
-    flat = flat.subspan(group.size());
-  }
-  return shaped;
-}
-
-std::vector<double> WithinGroup(AdvantageKind kind, std::span<const double> rewards,
-                                double epsilon) {
-  std::vector<double> advantages = Centered(rewards);
-  if (kind == AdvantageKind::kGrpo) {
-    DivideByDeviation(advantages, epsilon, advantages);
-  } else if (kind == AdvantageKind::kRloo) {
-    // r_i - (S - r_i) / (G - 1) = G / (G - 1) * (r_i - S / G)
-    const double size = static_cast<double>(rewards.size());
-    Scale(size / (size - 1), advantages);
-  }
-  return advantages;
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<std::vector<double>>> ComputeAdvantages(
     AdvantageKind kind, const std::vector<std::vector<double>>& reward_groups, double epsilon) {
-  FRESHET_RETURN_IF_ERROR(CheckEpsilon(epsilon));
-  FRESHET_RETURN_IF_ERROR(CheckRewards(kind, reward_groups));
-  if (kind == AdvantageKind::kReinforcePp) {
-    std::vector<double> flat = Centered(Concatenated(reward_groups));
-    DivideByDeviation(flat, epsilon, flat);
-    return InShapeOf(reward_groups, flat);
-  }
-  std::vector<std::vector<double>> advantages;
-  advantages.reserve(reward_groups.size());
+  std::vector<std::vector<std::vector<double>>> turns;
   for (const std::vector<double>& group : reward_groups) {
-    advantages.push_back(WithinGroup(kind, group, epsilon));
+    auto& samples = turns.emplace_back();
+    for (const double reward : group) samples.push_back({reward});
   }
-  if (kind == AdvantageKind::kReinforcePpBaseline) {
-    const std::vector<double> centered = Concatenated(advantages);
-    for (std::vector<double>& group : advantages) {
-      DivideByDeviation(centered, epsilon, group);
-    }
+  FRESHET_ASSIGN_OR_RETURN(const auto by_turn, ComputeTurnAdvantages(kind, turns, epsilon));
+  std::vector<std::vector<double>> advantages;
+  for (const auto& group : by_turn) {
+    std::vector<double>& samples = advantages.emplace_back();
+    for (const std::vector<double>& turn : group) samples.push_back(turn.front());
   }
   return advantages;
 }
 
 absl::StatusOr<std::vector<std::vector<std::vector<double>>>> ComputeTurnAdvantages(
-    AdvantageKind kind, const std::vector<std::vector<std::vector<double>>>& values,
+    AdvantageKind kind, const std::vector<std::vector<std::vector<double>>>& returns,
     double epsilon) {
-  // All limits are those of whole samples; a turn is checked like one.
-  std::vector<std::vector<double>> firsts;
-  for (const auto& group : values) {
-    std::vector<double>& first = firsts.emplace_back();
-    for (const std::vector<double>& turns : group) {
-      if (turns.empty()) return InvalidArgument("a sample has no turn");
-      for (const double value : turns) {
-        if (!(std::abs(value) <= kMaxRewardMagnitude)) {
-          return InvalidArgument("the value of a turn is ", value,
-                                 ": it must be finite and at most 1e30 in magnitude");
-        }
-      }
-      first.push_back(turns.front());
-    }
-  }
   FRESHET_RETURN_IF_ERROR(CheckEpsilon(epsilon));
-  FRESHET_RETURN_IF_ERROR(CheckRewards(kind, firsts));
-  std::vector<std::vector<std::vector<double>>> advantages = values;
-  Places batch;
+  FRESHET_RETURN_IF_ERROR(CheckReturns(kind, returns));
+  Returns advantages = returns;
+  TurnsByIndex batch;
   std::vector<double*> all;
   for (auto& group : advantages) {
     if (kind == AdvantageKind::kReinforcePp) {
-      AddPlaces(group, batch);
+      AddByIndex(group, batch);
       continue;
     }
-    Places places;
-    AddPlaces(group, places);
-    Center(kind, places);
-    const std::vector<double*> turns = AllOf(places);
+    TurnsByIndex by_index;
+    AddByIndex(group, by_index);
+    Center(kind, by_index);
+    const std::vector<double*> turns = AllOf(by_index);
     if (kind == AdvantageKind::kGrpo) DivideByDeviation(epsilon, turns);
     if (kind == AdvantageKind::kReinforcePpBaseline) {
       all.insert(all.end(), turns.begin(), turns.end());

@@ -41,14 +41,15 @@ absl::StatusOr<std::vector<std::vector<double>>> ComputeAdvantages(
     AdvantageKind kind, const std::vector<std::vector<double>>& reward_groups,
     double epsilon = kAdvantageEpsilon);
 
-// Advantages of the turns of multi-turn samples, in the shape of `values`: by group, sample and
-// turn. A value is the sum of the rewards from that turn on. Each turn is compared with the turns
-// of the same place in the group's other samples (with reinforce_pp: the batch's), as above; a
-// deviation is that over all turns of the group (or batch), each minus the mean of its place. A
-// turn without a counterpart gets 0. Equal to ComputeAdvantages if every sample has one turn.
-// Errors as above; INVALID_ARGUMENT also for a sample without turns.
+// Advantages of turns, in the shape of `returns`: by group, sample and turn. A turn's return is
+// compared with the returns of the turns with the same index in the group's other samples
+// (reinforce_pp: in the batch), by the formulas above. std is over all turns of the group (or
+// batch), each minus the mean of its index. A turn whose index no other sample has gets 0. With one
+// turn per sample: ComputeAdvantages.
+//
+// Pure; thread-safe. INVALID_ARGUMENT: as above, or a sample without turns.
 absl::StatusOr<std::vector<std::vector<std::vector<double>>>> ComputeTurnAdvantages(
-    AdvantageKind kind, const std::vector<std::vector<std::vector<double>>>& values,
+    AdvantageKind kind, const std::vector<std::vector<std::vector<double>>>& returns,
     double epsilon = kAdvantageEpsilon);
 
 }  // namespace freshet

@@ -65,8 +65,23 @@ class _Loop:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, daemon=True).start()
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+                threading.Thread(target=self._run, daemon=True).start()
+        return asyncio.run_coroutine_threadsafe(_without_exit(coroutine), self._loop)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._loop.run_forever()
+            except BaseException:  # a task that something else has started calls sys.exit()
+                _log.exception("the event loop of environments was interrupted")
+
+
+async def _without_exit(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """SystemExit and KeyboardInterrupt would end the event loop."""
+    try:
+        return await coroutine
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"the environment raised {type(error).__name__}") from error
 
 
 _loop = _Loop()
@@ -77,6 +92,7 @@ class _InLoop:
 
     def __init__(self, environment: Any, context: grpc.ServicerContext):
         self._environment = environment
+        self._context = context
         self._call: Future | None = None
         context.add_callback(self._cancel)
 
@@ -87,6 +103,8 @@ class _InLoop:
 
     def _wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         self._call = _loop.submit(coroutine)
+        if not self._context.is_active():
+            self._call.cancel()
         return self._call.result()
 
     def reset(self, seed: int, options: dict[str, str]) -> Any:

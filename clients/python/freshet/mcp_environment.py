@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import json
 import re
@@ -12,10 +13,18 @@ from typing import Any
 
 _HERMES_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _PYTHON_TAG = "<|python_tag|>"
+_START_SECONDS = 60.0
+_CHECK_SECONDS = 1.0
+_CLOSE_SECONDS = 5.0
+_MAX_PAGES = 100  # of the list of tools
+_MAX_DEPTH = 64  # of arguments
 
 
-class _Malformed(Exception):
+@dataclasses.dataclass
+class _Malformed:
     """A tool call that cannot be read."""
+
+    why: str
 
 
 def mcp_environment(
@@ -27,7 +36,7 @@ def mcp_environment(
     tools: Sequence[str] | None = None,
     bind: Mapping[str, str] | None = None,
     max_calls: int = 32,
-    seconds: float = 30.0,
+    seconds: float = 3.0,
     max_characters: int = 16384,
 ) -> Callable[[], Any]:
     """The tools of an MCP server, to be served by serve_env. Needs the package mcp.
@@ -48,17 +57,31 @@ def mcp_environment(
     bind: parameter -> field of the row: arguments that the policy neither sees nor gives, such as the id of
     the task.
     max_calls: in an episode; a turn with more is truncated.
-    seconds: limit of a call. max_characters: of an answer; the rest is cut.
+    seconds: limit of all calls of a turn; must be about a second below the job's environment.step_timeout_ms.
+    max_characters: of an answer; the rest is cut.
     """
     if tool_calls not in _PARSERS:
         raise ValueError(f"tool_calls is {tool_calls!r}; use {' or '.join(_PARSERS)}")
+    if isinstance(server, str):
+        if not server.startswith(("http://", "https://")):
+            raise ValueError(f"mcp is {server!r}; give an http(s) URL, or a command as a list")
+    elif not server or not all(isinstance(word, str) for word in server):
+        raise ValueError(f"mcp is {server!r}; give a command as a list of texts")
+    if tools is not None and (isinstance(tools, str) or not all(isinstance(name, str) for name in tools)):
+        raise ValueError(f"tools is {tools!r}; give a list of names")
+    for what, texts in (("env", env), ("bind", bind)):
+        if not all(isinstance(text, str) for pair in (texts or {}).items() for text in pair):
+            raise ValueError(f"{what} must map texts to texts")
+    if not (seconds > 0 and max_calls >= 0 and max_characters > 0):
+        raise ValueError("seconds, max_calls and max_characters must be positive numbers")
     return functools.partial(
         McpEnvironment,
-        sessions=_Sessions(server if isinstance(server, str) else list(server), dict(env or {}), seconds, shared),
+        sessions=_Sessions(server if isinstance(server, str) else list(server), dict(env or {}), shared),
         parse=_PARSERS[tool_calls],
         offered=None if tools is None else set(tools),
         bind=dict(bind or {}),
         max_calls=max_calls,
+        seconds=seconds,
         max_characters=max_characters,
     )
 
@@ -73,6 +96,7 @@ class McpEnvironment:
         offered: set[str] | None,
         bind: dict[str, str],
         max_calls: int,
+        seconds: float,
         max_characters: int,
     ):
         self._sessions = sessions
@@ -81,6 +105,7 @@ class McpEnvironment:
         self._bind = bind
         self._bound: dict[str, dict[str, str]] = {}  # by tool
         self._max_calls = max_calls
+        self._seconds = seconds
         self._max_characters = max_characters
         self._session: _Session | None = None
         self._calls = 0
@@ -92,7 +117,9 @@ class McpEnvironment:
         self._session = self._sessions.open()
         self.tools = []
         self._bound = {}
-        for function in await self._session.tools():
+        functions = await self._session.tools()
+        self._check_names(functions)
+        for function in functions:
             if self._offers(function["name"]):
                 self.tools.append({"type": "function", "function": self._bind_to(options, function)})
         return [], {}
@@ -104,7 +131,8 @@ class McpEnvironment:
         self._calls += len(calls)
         if self._calls > self._max_calls:
             return "", 0.0, False, True, {"truncated": f"more than {self._max_calls} tool calls"}
-        return [await self._answer(call) for call in calls], 0.0, False, False, {}
+        end = asyncio.get_running_loop().time() + self._seconds
+        return [await self._answer(call, end) for call in calls], 0.0, False, False, {}
 
     async def close(self) -> None:
         session, self._session = self._session, None
@@ -131,17 +159,26 @@ class McpEnvironment:
         }
         return {**function, "parameters": parameters}
 
+    def _check_names(self, functions: list[dict[str, Any]]) -> None:
+        names = {function["name"] for function in functions}
+        parameters = {name for f in functions for name in f["parameters"].get("properties", {})}
+        for option, given, known in (("tools", self._offered or set(), names), ("bind", set(self._bind), parameters)):
+            if given - known:
+                raise ValueError(f"{option}: the server has no {', '.join(sorted(given - known))}")
+
     def _offers(self, name: str) -> bool:
         return self._offered is None or name in self._offered
 
-    async def _answer(self, call: Any) -> dict[str, str]:
+    async def _answer(self, call: Any, end: float) -> dict[str, str]:
         if isinstance(call, _Malformed):
-            return {"role": "tool", "content": f"error: {call}"}
+            return {"role": "tool", "content": f"error: {call.why}"}
         name, arguments = call
         if not self._offers(name):
             text = f"error: there is no tool {name[:100]!r}"
+        elif (left := end - asyncio.get_running_loop().time()) <= 0:
+            text = "error: no time was left for this call"
         else:
-            text = await self._session.call(name, {**arguments, **self._bound.get(name, {})})
+            text = await self._session.call(name, {**arguments, **self._bound.get(name, {})}, left)
         if len(text) > self._max_characters:
             text = f"{text[: self._max_characters]}\n[{len(text) - self._max_characters} more characters are cut]"
         return {"role": "tool", "name": name[:100], "content": text}
@@ -150,8 +187,8 @@ class McpEnvironment:
 class _Sessions:
     """Opens sessions with a server."""
 
-    def __init__(self, server: str | list[str], env: dict[str, str], seconds: float, shared: bool):
-        self._make = functools.partial(_Session, server, env, seconds)
+    def __init__(self, server: str | list[str], env: dict[str, str], shared: bool):
+        self._make = functools.partial(_Session, server, env)
         self._shared = shared
         self._common: _Session | None = None
 
@@ -170,23 +207,23 @@ class _Sessions:
 class _Session:
     """A session with a server. The library wants it to be opened and closed by the same task."""
 
-    def __init__(self, server: str | list[str], env: dict[str, str], seconds: float):
-        self._seconds = seconds
+    def __init__(self, server: str | list[str], env: dict[str, str]):
         self._client: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._end = asyncio.Event()
+        self._lost = False
         self._task = asyncio.ensure_future(self._run(server, env))
         self._tools: list[dict[str, Any]] = []
 
     def is_lost(self) -> bool:
-        return self._task.done()
+        return self._lost or self._task.done()
 
     async def _run(self, server: str | list[str], env: dict[str, str]) -> None:
-        from mcp import Client, StdioServerParameters
-
-        if not isinstance(server, str):
-            server = StdioServerParameters(command=server[0], args=server[1:], env=env)
         try:
-            async with Client(server, read_timeout_seconds=self._seconds) as client:
+            from mcp import Client, StdioServerParameters
+
+            if not isinstance(server, str):
+                server = StdioServerParameters(command=server[0], args=server[1:], env=env)
+            async with Client(server, read_timeout_seconds=_START_SECONDS) as client:
                 self._client.set_result(client)
                 await self._end.wait()
         except BaseException as error:
@@ -195,15 +232,17 @@ class _Session:
             elif not self._end.is_set():
                 raise
 
-    async def _ask(self, ask: Callable[[Any], Any]) -> Any:
-        """Fails if the session ends meanwhile."""
-        client = await asyncio.shield(self._client)
+    async def _ask(self, ask: Callable[[Any], Any], seconds: float) -> Any:
+        """Fails if the session ends meanwhile. asyncio.TimeoutError: no answer within `seconds`."""
+        client = await asyncio.wait_for(asyncio.shield(self._client), seconds)
         asked = asyncio.ensure_future(ask(client))
         try:
-            await asyncio.wait({asked, self._task}, return_when=asyncio.FIRST_COMPLETED)
-            if not asked.done():
+            await asyncio.wait({asked, self._task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if asked.done():
+                return asked.result()
+            if self._task.done():
                 raise RuntimeError("the MCP server is lost")
-            return asked.result()
+            raise asyncio.TimeoutError
         finally:
             asked.cancel()
 
@@ -213,8 +252,8 @@ class _Session:
             return self._tools
         found: list[dict[str, Any]] = []
         cursor = None
-        while True:
-            page = await self._ask(lambda client: client.list_tools(cursor=cursor))
+        for _ in range(_MAX_PAGES):
+            page = await self._ask(lambda client: client.list_tools(cursor=cursor), _START_SECONDS)
             for tool in page.tools:
                 description = tool.description or ""
                 found.append({"name": tool.name, "description": description, "parameters": tool.input_schema})
@@ -222,51 +261,73 @@ class _Session:
             if not cursor:
                 self._tools = found
                 return found
-            if len(found) > 1024:
-                raise ValueError("the MCP server has more than 1024 tools")
+        raise ValueError(f"the MCP server lists its tools on more than {_MAX_PAGES} pages")
 
-    async def call(self, name: str, arguments: dict[str, Any]) -> str:
-        """The text of the answer, or why there is none."""
+    async def call(self, name: str, arguments: dict[str, Any], seconds: float) -> str:
+        """The text of the answer, or why there is none. Raises if the server is at fault."""
         from mcp.shared.exceptions import MCPError
-        from mcp_types import CONNECTION_CLOSED
+        from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
         try:
-            result = await self._ask(lambda client: client.call_tool(name, arguments))
+            result = await self._ask(lambda client: client.call_tool(name, arguments), seconds)
         except MCPError as error:
-            if error.error.code == CONNECTION_CLOSED:
-                raise
-            return f"error: {error}"[:500]
+            if error.error.code in (INVALID_PARAMS, METHOD_NOT_FOUND):
+                return f"error: {error}"[:500]
+            self._lost = True  # also what the library says about the connection
+            raise
+        except asyncio.TimeoutError:
+            await self._check()
+            return "error: the tool took too long"
+        except BaseException:
+            self._lost = self._lost or self._task.done()
+            raise
         return "\n".join(part.text if part.type == "text" else f"[{part.type}]" for part in result.content)
+
+    async def _check(self) -> None:
+        """Whether it was the tool that took too long, or the server does not answer at all."""
+        try:
+            await self._ask(lambda client: client.list_tools(), _CHECK_SECONDS)
+        except Exception:
+            self._lost = True
+            raise RuntimeError("the MCP server does not answer") from None
 
     async def close(self) -> None:
         self._end.set()
         if not self._client.done():
             self._task.cancel()
         with contextlib.suppress(BaseException):
-            await asyncio.shield(self._task)
+            await asyncio.wait_for(asyncio.shield(self._task), _CLOSE_SECONDS)
+        self._task.cancel()
         if self._client.done() and not self._client.cancelled():
-            self._client.exception()  # it has been seen
+            self._client.exception()  # marks the exception as retrieved
 
 
 def _reason(error: BaseException) -> str:
-    """Of the first error in a group of them."""
+    """Text of the first error of an exception group."""
     while getattr(error, "exceptions", None):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"[:300]
 
 
-def _call(text: str, arguments_key: str) -> Any:
-    """Name and arguments of a call, or _Malformed."""
+def _call(text: str, arguments_key: str) -> tuple[str, dict[str, Any]] | _Malformed:
     try:
         call = json.loads(text)
-    except (RecursionError, ValueError):
+        json.dumps(call, ensure_ascii=False).encode()  # no half of a surrogate pair
+    except (RecursionError, UnicodeError, ValueError):
         return _Malformed("the tool call is not JSON")
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         return _Malformed("a tool call must be an object with a name")
     arguments = call.get(arguments_key, {})
     if not isinstance(arguments, dict):
         return _Malformed(f"{arguments_key} must be an object")
+    if _depth(arguments) > _MAX_DEPTH:
+        return _Malformed(f"{arguments_key} are nested deeper than {_MAX_DEPTH}")
     return call["name"], arguments
+
+
+def _depth(value: Any) -> int:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(_depth, parts), default=0)
 
 
 def _hermes(action: str) -> list[Any]:

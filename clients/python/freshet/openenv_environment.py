@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import urllib.parse
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from freshet.environments import EnvironmentFull
 _MAX_MESSAGE_BYTES = 16 << 20
 # Fields of an observation that the policy does not see.
 _HIDDEN = ("done", "reward", "metadata")
+_SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
+_MAX_DEPTH = 64  # of an action
 # Of the server's error codes: the action is not what the environment takes.
 _INVALID = "VALIDATION_ERROR"
 _FULL = "CAPACITY_REACHED"
@@ -25,7 +28,7 @@ def openenv_environment(
     action: str | None = None,
     observation: str | None = None,
     reset: Sequence[str] = (),
-    seconds: float = 60.0,
+    seconds: float = 4.0,
 ) -> Callable[[], Any]:
     """An environment of an OpenEnv server, to be served by serve_env. Needs the package websockets.
 
@@ -38,9 +41,15 @@ def openenv_environment(
     changes nothing.
     observation: the field of the observation that the policy sees; without it all of them, as JSON.
     reset: the row's fields that are passed to the environment's reset, besides the seed.
-    seconds: how long the server may take to answer.
+    seconds: how long the server may take to answer; must be below the job's environment.step_timeout_ms.
     """
-    return functools.partial(OpenEnvEnvironment, url, action, observation, tuple(reset), seconds)
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in _SCHEMES or not parts.hostname or parts.query or parts.fragment or parts.username:
+        raise ValueError(f"openenv is {url!r}; give http(s)://HOST:PORT, without user and query")
+    if isinstance(reset, str):
+        raise ValueError(f"reset is {reset!r}; give a list of fields")
+    socket = f"{_SCHEMES[parts.scheme]}://{parts.netloc}{parts.path.rstrip('/')}/ws"
+    return functools.partial(OpenEnvEnvironment, socket, action, observation, tuple(reset), seconds)
 
 
 class _Refused(Exception):
@@ -53,7 +62,7 @@ class OpenEnvEnvironment:
     def __init__(
         self, url: str, action: str | None, observation: str | None, reset: tuple[str, ...], seconds: float
     ):
-        self._url = url.replace("http", "ws", 1).rstrip("/") + "/ws"
+        self._url = url
         self._action = action
         self._observation = observation
         self._reset = reset
@@ -97,6 +106,8 @@ class OpenEnvEnvironment:
             action = None
         if not isinstance(action, dict):
             raise _Refused("it must be a JSON object")
+        if _depth(action) > _MAX_DEPTH:
+            raise _Refused(f"it is nested deeper than {_MAX_DEPTH}")
         return action
 
     def _text(self, answer: dict[str, Any]) -> str:
@@ -125,13 +136,18 @@ class OpenEnvEnvironment:
             raise TypeError(f"the server answers with the type {str(kind)[:50]!r}")
         text = f"{answer.get('message', '')}"[:300]
         if answer.get("code") == _INVALID:
-            raise _Refused(_what_is_wrong(answer.get("errors")) or text)
+            raise _Refused(_validation_errors(answer.get("errors")) or text)
         if answer.get("code") == _FULL:
             raise EnvironmentFull(f"{self._url}: {text}")
         raise RuntimeError(f"{self._url}: {answer.get('code')}: {text}")
 
 
-def _what_is_wrong(errors: Any) -> str:
+def _depth(value: Any) -> int:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max(map(_depth, parts), default=0)
+
+
+def _validation_errors(errors: Any) -> str:
     """From Pydantic's list of errors."""
     if not isinstance(errors, list):
         return ""

@@ -17,10 +17,10 @@ args:
   {{- if .url }}
   - {{ printf "--%s=%s" $flag .url | quote }}
   {{- if .apiKeySecret.name }}
-  - --{{ $flag }}-token-file=/{{ $flag }}/key/{{ .apiKeySecret.key }}
+  - {{ printf "--%s-token-file=/%s/key/%s" $flag $flag .apiKeySecret.key | quote }}
   {{- end }}
   {{- if .caConfigMap.name }}
-  - --{{ $flag }}-ca=/{{ $flag }}/ca/{{ .caConfigMap.key }}
+  - {{ printf "--%s-ca=/%s/ca/%s" $flag $flag .caConfigMap.key | quote }}
   {{- end }}
   {{- end }}
   {{- end }}
@@ -55,10 +55,10 @@ volumes:
   {{- $flag := index . 0 }}
   {{- with index . 1 }}
   {{- if and .url .apiKeySecret.name }}
-  - {name: {{ $flag }}-key, secret: {secretName: {{ .apiKeySecret.name }}}}
+  - {name: {{ $flag }}-key, secret: {secretName: {{ .apiKeySecret.name | quote }}}}
   {{- end }}
   {{- if and .url .caConfigMap.name }}
-  - {name: {{ $flag }}-ca, configMap: {name: {{ .caConfigMap.name }}}}
+  - {name: {{ $flag }}-ca, configMap: {name: {{ .caConfigMap.name | quote }}}}
   {{- end }}
   {{- end }}
   {{- end }}

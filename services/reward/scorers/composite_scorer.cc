@@ -34,7 +34,8 @@ absl::StatusOr<freshet::Score> CompositeScorer::Score(const ScoreInput& input) c
 absl::StatusOr<freshet::Score> CompositeScorer::AddUp(const ScoreInput& input) const {
   const absl::Time deadline = SystemClock::Get().Now() + input.timeout;
   freshet::Score result;
-  std::map<int32_t, double> steps;  // by end
+  std::map<int32_t, double> steps;  // by end; those of the episode also without a reward
+  for (const auto& [end, reward] : input.env_steps) steps[end] = 0;
   for (const Component& component : components_) {
     ScoreInput rest = input;
     rest.timeout = deadline - SystemClock::Get().Now();

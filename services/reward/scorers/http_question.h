@@ -18,7 +18,8 @@ struct HttpQuestion {
   std::string path;  // of the POST requests, with the leading slash
   // The requests' bodies, JSON. FAILED_PRECONDITION: the row lacks something.
   std::function<absl::StatusOr<std::vector<std::string>>(const ScoreInput& input)> bodies;
-  // The reward that the answers with status 200 give, one per body. INTERNAL: they give none.
+  // The reward from the replies (all with status 200), in the order of `bodies`. INTERNAL: a reply
+  // gives none.
   std::function<absl::StatusOr<ComponentScore>(const std::vector<std::string>& answers)> verdict;
 };
 

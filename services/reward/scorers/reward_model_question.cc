@@ -20,18 +20,22 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr size_t kShownBytes = 200;
+constexpr size_t kShownAnswerBytes = 200;
 
 // The row's messages, or its prompt as a user's message; then the completion.
 ordered_json Messages(const std::string& prompt, const std::string& completion) {
   ordered_json messages = ordered_json::array();
   const absl::StatusOr<ordered_json> parsed = ParseOrderedJson(prompt, "prompt");
-  const bool listed = parsed.ok() && parsed->is_array() && !parsed->empty() &&
-                      std::all_of(parsed->begin(), parsed->end(), [](const ordered_json& message) {
+  // A chat row's prompt is {"messages": [...], ...}.
+  const ordered_json list = parsed.ok() && parsed->is_object()
+                                ? parsed->value("messages", ordered_json())
+                                : ordered_json();
+  const bool listed = list.is_array() && !list.empty() &&
+                      std::all_of(list.begin(), list.end(), [](const ordered_json& message) {
                         return message.is_object() && message.contains("role");
                       });
   if (listed) {
-    messages = *parsed;
+    messages = list;
   } else {
     messages.push_back({{"role", "user"}, {"content", prompt}});
   }
@@ -39,9 +43,9 @@ ordered_json Messages(const std::string& prompt, const std::string& completion) 
   return messages;
 }
 
-absl::StatusOr<std::string> Request(const std::string& model,
-                                    const std::optional<TextTemplate>& text,
-                                    const ScoreInput& input) {
+absl::StatusOr<std::string> PoolingRequest(const std::string& model,
+                                           const std::optional<TextTemplate>& text,
+                                           const ScoreInput& input) {
   std::map<std::string, std::string> values = input.attributes;
   values[std::string(kResponseField)] = ValidUtf8(std::string(input.completion));
   ordered_json body;
@@ -60,7 +64,7 @@ absl::StatusOr<std::string> Request(const std::string& model,
   return body.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-absl::StatusOr<ComponentScore> ScoreOf(std::string_view answer) {
+absl::StatusOr<ComponentScore> OutputOf(std::string_view answer) {
   const absl::StatusOr<json> parsed = ParseJson(answer, "answer");
   const json data = parsed.ok() && parsed->is_object() ? parsed->value("data", json()) : json();
   const json first = data.is_array() && data.size() == 1 ? data[0] : json();
@@ -68,7 +72,7 @@ absl::StatusOr<ComponentScore> ScoreOf(std::string_view answer) {
   const bool one = output.is_array() && output.size() == 1 && output[0].is_number();
   if (!one || !std::isfinite(output[0].get<double>())) {
     return Internal("the reward model gives no score; it must have one output: ",
-                    ValidUtf8(std::string(answer.substr(0, kShownBytes))));
+                    ValidUtf8(std::string(answer.substr(0, kShownAnswerBytes))));
   }
   return ComponentScore{output[0].get<double>()};
 }
@@ -91,11 +95,11 @@ absl::StatusOr<HttpQuestion> RewardModelQuestion(RewardModel reward) {
   question.path = "/pooling";
   question.bodies = [model = std::move(reward.model), text = std::move(text)](
                         const ScoreInput& input) -> absl::StatusOr<std::vector<std::string>> {
-    FRESHET_ASSIGN_OR_RETURN(std::string body, Request(model, text, input));
+    FRESHET_ASSIGN_OR_RETURN(std::string body, PoolingRequest(model, text, input));
     return std::vector{std::move(body)};
   };
   question.verdict = [](const std::vector<std::string>& answers) {
-    return ScoreOf(answers.front());
+    return OutputOf(answers.front());
   };
   return question;
 }

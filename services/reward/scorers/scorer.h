@@ -30,10 +30,10 @@ struct ScoreInput {
   std::string_view uid = {};                   // of the sample; empty: unknown
   double trace_ratio = 0;                      // share of samples with lifecycle logging
   std::span<const StepReward> env_steps = {};  // the environment's rewards, if they are known
-  // The completions of all samples of the group, if the job's rewards need them, and the place of
-  // this one. Empty in an evaluation.
+  // The completions of all samples of the group, if a reward of the job needs them. Empty in an
+  // evaluation.
   std::span<const std::string> group = {};
-  int32_t index = 0;
+  int32_t index = 0;  // of this completion in `group`; no meaning if that is empty
 };
 
 // One scorer's result for one sample.

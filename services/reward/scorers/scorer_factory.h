@@ -16,10 +16,10 @@ namespace freshet {
 
 // A function that another process computes.
 struct RemoteReward {
-  std::string address;     // of the reward service; "": the operator's Python rewards
-  std::string function;    // its name there; "": the service's only one
-  absl::Duration timeout;  // of a call
-  bool sees_group = false;
+  std::string address;      // of the reward service; "": the operator's Python rewards
+  std::string function;     // its name there; "": the service's only one
+  absl::Duration timeout;   // of a call
+  bool sees_group = false;  // sends the group's completions
 };
 
 // Creates the scorer of types grpc, math and python. INVALID_ARGUMENT: the process has no Python
@@ -31,9 +31,9 @@ using RemoteScorerFactory =
 // themselves. Null: the types that need it are refused.
 struct ServiceScorers {
   RemoteScorerFactory remote;
-  HttpScorerFactory sandbox;  // type code
-  HttpScorerFactory judge;    // type judge
-  HttpScorerFactory reward_model;
+  HttpScorerFactory sandbox;       // type code
+  HttpScorerFactory judge;         // type judge
+  HttpScorerFactory reward_model;  // type reward_model
 };
 
 // The scorer of one component; absent options have their defaults. INVALID_ARGUMENT that starts

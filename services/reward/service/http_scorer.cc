@@ -19,7 +19,7 @@ namespace {
 
 constexpr absl::Duration kFirstWait = absl::Milliseconds(50);
 constexpr absl::Duration kLongestWait = absl::Seconds(1);
-constexpr size_t kMaxReplyBytes = size_t{64} << 20;
+constexpr size_t kMaxReplyBytes = size_t{8} << 20;
 constexpr size_t kMaxIdle = 16;  // connections
 
 // Debian's, and that of most other systems.

@@ -16,12 +16,13 @@
 
 namespace freshet {
 
-// Asks an HTTP server about each completion: a sandbox or a judge. Waits for a server that is away
-// or busy, as long as a call may take.
+// Asks an HTTP server about each completion: a sandbox, a judge or a reward model. Sends the
+// question's requests one after another; all of them, with waits for a server that is away or busy,
+// take at most the call's timeout.
 //
 // Errors besides those of Scorer and of the question: UNAVAILABLE: the server is away or busy
 // (408, 429, 502, 503, 529), or the operator's files or token are wrong (401, 403); ABORTED: it
-// failed on the question twice (other 5xx); INTERNAL: any other status.
+// failed on one request twice (other 5xx); INTERNAL: any other status.
 // Thread-safe.
 class HttpScorer final : public Scorer {
  public:
@@ -35,7 +36,8 @@ class HttpScorer final : public Scorer {
   absl::StatusOr<ComponentScore> Score(const ScoreInput& input) const override;
 
  private:
-  // The body of the answer, with status 200.
+  // Sends `call`, again while the server is away or busy, until `deadline` (sets call.deadline).
+  // Returns the body of the reply with status 200; errors as of Score.
   absl::StatusOr<std::string> Ask(HttpCall& call, absl::Time deadline,
                                   Notification& cancelled) const;
 

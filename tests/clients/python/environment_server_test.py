@@ -38,7 +38,7 @@ class FileTest(EpisodesTest):
     def test_a_bad_file_is_refused_by_file_and_entry(self):
         for text, why in (("", "must map names"), ("[1]", "must map names"), ("a: {", "environments.yaml"),
                           ("a: 3", "yaml: a: give one of"), ("a: {mcp: x, python: y}", "give one of"),
-                          ("a: {mcp: x, colour: red}", "colour"), ("a: {mcp: x, tool_calls: y}", "tool_calls"),
+                          ("a: {mcp: [x], colour: red}", "colour"), ("a: {mcp: [x], tool_calls: y}", "tool_calls"),
                           ("a: {python: x}", "FILE:CLASS"), ("a: {python: '/none.py:X'}", "no such Python file"),
                           ("a: {python: 'FOLDER/mine.py:X'}", "has no X")):
             with self.subTest(text):

@@ -53,14 +53,29 @@ class McpEnvironmentTest(EpisodesTest):
         tools = freshet.mcp_environment(SERVER, tools=["add", "fail"])
         reset, *steps, after = self.play(
             tools, "<tool_call>{</tool_call>", '<tool_call>{"name": 1}', '<tool_call>{"name": "add", "arguments": 1}',
-            call("flood"), call("nothing"), call("add", a="x", b=1), call("fail"), call("add", a=1, b=1))
+            call("flood"), call("nothing"), call("add", a="x", b=1), call("fail"),
+            '<tool_call>{"name": "add", "arguments": {"a": "\\ud83d"}}', call("add", a=json.loads("[" * 70 + "]" * 70), b=1),
+            call("add", a=1, b=1))
         self.assertEqual(len(reset.tools), 2)
-        for step in steps:
+        wrong = ("not JSON", "an object with a name", "arguments must be an object", "no tool 'flood'",
+                 "no tool 'nothing'", "int", "Error executing tool fail", "not JSON", "nested deeper")
+        self.assertEqual(len(steps), len(wrong))
+        for step, why in zip(steps, wrong):
             ((role, _, content),) = self.answers(step)
             self.assertEqual(role, "tool")
-            self.assertRegex(content, "(?i)error|must be")
+            self.assertIn(why, content)
             self.assertFalse(step.terminated)
         self.assertEqual(self.answers(after), [("tool", "add", "2")])
+
+    def test_names_that_the_server_does_not_have_are_refused(self):
+        for options, why in (({"tools": ["ad"]}, "no ad"), ({"bind": {"c": "x"}}, "no c")):
+            self.assertIn(why, self.error_of(freshet.mcp_environment(SERVER, **options), x="1")[1])
+
+    def test_bad_options_are_refused(self):
+        for arguments, options in (("python3 server.py", {}), ([], {}), (["python3", 3], {}), (SERVER, {"tools": "add"}),
+                                   (SERVER, {"env": {"A": 1}}), (SERVER, {"seconds": 0}), (SERVER, {"tool_calls": "x"})):
+            with self.assertRaises(ValueError):
+                freshet.mcp_environment(arguments, **options)
 
     def test_calls_are_limited_in_time_number_and_size(self):
         tools = freshet.mcp_environment(SERVER, seconds=1.0, max_calls=3, max_characters=100)
@@ -68,6 +83,13 @@ class McpEnvironmentTest(EpisodesTest):
         self.assertIn("error: ", self.answers(slow)[0][2])
         self.assertEqual(self.answers(long)[0][2], "x" * 100 + "\n[99900 more characters are cut]")
         self.assertEqual((more.truncated, more.terminated), (True, False))
+
+    def test_a_shared_session_is_opened_again_when_it_is_lost(self):
+        tools = freshet.mcp_environment(SERVER, shared=True)
+        process = [self.answers(self.play(tools, call("process"))[1])[0][2] for _ in range(2)]
+        self.assertEqual(process[0], process[1])
+        self.assertEqual(self.error_of(tools, call("die"))[0], grpc.StatusCode.INTERNAL)
+        self.assertNotEqual(self.answers(self.play(tools, call("process"))[1])[0][2], process[0])
 
     def test_bound_arguments_are_the_rows(self):
         tools = freshet.mcp_environment(SERVER, tools=["add"], bind={"b": "second"})

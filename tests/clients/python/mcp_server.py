@@ -40,6 +40,12 @@ async def hang() -> str:
 
 
 @server.tool()
+def process() -> str:
+    """The server's process."""
+    return str(os.getpid())
+
+
+@server.tool()
 def die() -> str:
     """Ends the server."""
     os._exit(1)

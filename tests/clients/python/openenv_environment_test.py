@@ -85,7 +85,7 @@ class OpenEnvEnvironmentTest(EpisodesTest):
 
     def test_what_the_server_gets_wrong_is_an_infrastructure_error(self):
         echo = freshet.openenv_environment(self.serve(), action="message", observation="echo")
-        for action, why in (("raise", "broken"), ("flood", "")):
+        for action, why in (("raise", "broken"), ("flood", "too big")):
             with self.subTest(action):
                 code, details = self.error_of(echo, action)
                 self.assertEqual(code, grpc.StatusCode.INTERNAL)

@@ -119,6 +119,15 @@ class RewardTest(ServingTest):
         with self.assertRaisesRegex(OSError, "cannot listen on"):
             freshet.RewardServer(lambda prompt, completion: 0.0, server.address)
 
+    def test_a_function_may_see_the_group(self):
+        def longest(prompt, completion, group=(), group_index=0):
+            return float(bool(group) and group[group_index] == max(group, key=len))
+
+        item = reward_pb.ScoreItem(prompt="p", completion="abc", group=["a", "abc"], index=1)
+        alone = reward_pb.ScoreItem(prompt="p", completion="abc")
+        reply = self.serve(longest).Score(reward_pb.ScoreRequest(items=[item, alone]), timeout=SECONDS)
+        self.assertEqual([score.reward for score in reply.scores], [1.0, 0.0])
+
 
 class Countdown:
     """Counts down from the seed.

@@ -144,7 +144,7 @@ TEST(TurnAdvantage, EqualsThatOfSamplesWithOneTurn) {
     const auto turns = TurnAdvantages(kind, {{{1}, {0}, {0}, {3}}, {{7}, {9}, {10}, {9}}});
     for (size_t g = 0; g < samples.size(); ++g) {
       for (size_t s = 0; s < samples[g].size(); ++s) {
-        EXPECT_THAT(turns[g][s], ElementsAre(Near(samples[g][s])));
+        EXPECT_THAT(turns[g][s], ElementsAre(samples[g][s]));
       }
     }
   }

@@ -34,12 +34,13 @@ TEST(RewardModelQuestion, ShowsTheConversation) {
 }
 
 TEST(RewardModelQuestion, ARowsMessagesStayWhatTheyAre) {
-  const json body = BodyOf({"rm", ""}, {{"prompt", R"([{"role": "system", "content": "be brief"},
-                                                     {"role": "user", "content": "2+2?"}])"}});
+  const json body = BodyOf({"rm", ""}, {{"prompt", R"({"messages": [
+      {"role": "system", "content": "be brief"}, {"role": "user", "content": "2+2?"}]})"}});
   ASSERT_EQ(body["messages"].size(), 3);
   EXPECT_EQ(body["messages"][0]["role"], "system");
   EXPECT_EQ(body["messages"][2]["role"], "assistant");
-  for (const char* text : {"[]", "[1]", "[{}]", "{\"role\": \"user\"}", "["}) {
+  for (const char* text : {"[]", "{}", R"({"messages": []})", R"({"messages": [1]})",
+                           R"({"messages": [{}]})", R"({"messages": 1})", "{"}) {
     EXPECT_EQ(BodyOf({"rm", ""}, {{"prompt", text}})["messages"][0]["content"], text);
   }
 }

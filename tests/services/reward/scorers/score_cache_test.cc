@@ -44,6 +44,17 @@ TEST(ScoreKey, DependsOnEverythingButTheTimeout) {
   EXPECT_NE(changed([](ScoreInput& input) { input.completion_tokens = 5; }), key);
   EXPECT_NE(changed([](ScoreInput& input) { input.finished = false; }), key);
   EXPECT_NE(changed([](ScoreInput& input) { input.env_reward = 0.0; }), key);
+  static const std::vector<StepReward> steps = {{1, 0.5}};
+  static const std::vector<std::string> group = {"a", "b"};
+  EXPECT_NE(changed([](ScoreInput& input) { input.env_steps = steps; }), key);
+  const auto in_group = [&](int32_t index) {
+    return changed([index](ScoreInput& input) {
+      input.group = group;
+      input.index = index;
+    });
+  };
+  EXPECT_NE(in_group(0), key);
+  EXPECT_NE(in_group(0), in_group(1));
   const Attributes b = {{"answer", "2"}};
   EXPECT_NE(MakeScoreKey("rule", ScoreInput{"text", 4, true, b, absl::Seconds(1)}), key);
 }
