@@ -112,7 +112,8 @@ TEST(RewardServices, AreNamedByAddress) {
                           "\"localhost:7100\", got 'nowhere'"));
   EXPECT_THAT(WithReward("{components: {mine: {type: length, max_tokens: 3, timeout_ms: 5}}}"),
               ElementsAre("job.yaml:6: reward.components.mine.timeout_ms: applies only with type "
-                          "grpc or math or python or code or judge, not with length; remove it"));
+                          "grpc or math or python or code or judge or reward_model, not with "
+                          "length; remove it"));
 }
 
 TEST(PythonRewards, AreNamedByTheirFunction) {

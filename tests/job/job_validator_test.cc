@@ -256,10 +256,11 @@ TEST(Validator, RewardComponents) {
           Case{
               6, "reward: {components: {a: {type: regex, text: x, pattern: y}}}",
               "job.yaml:6: reward.components.a.text: applies only with type exact_match or numeric "
-              "or contains or code or judge, not with regex; remove it"},
+              "or contains or code or judge or reward_model, not with regex; remove it"},
           Case{6, "reward: {components: {a: {type: exactmatch}}}",
                "job.yaml:6: reward.components.a.type: must be one of exact_match, numeric, "
-               "contains, regex, length, math, code, judge, python, grpc, environment, got "
+               "contains, regex, length, math, code, judge, reward_model, python, grpc, "
+               "environment, got "
                "'exactmatch'; did you mean exact_match?"},
           Case{6, "reward: {components: {a: {type: length, min_tokens: 5, max_tokens: 4}}}",
                "job.yaml:6: reward.components.a.min_tokens: must be at most max_tokens 4, got 5"},
