@@ -212,8 +212,8 @@ TEST(CompositeScorer, WeighsTheStepsOfItsComponents) {
   logged.steps = {{4, 5}};
   const auto score = ScoreWith({{0.5, first}, {2, second}, {0, logged}});
   ASSERT_TRUE(score.ok());
-  EXPECT_THAT(score->step_rewards, testing::ElementsAre(StepReward{2, 8.5}, StepReward{3, -6},
-                                                        StepReward{5, 1}));
+  EXPECT_THAT(score->step_rewards,
+              testing::ElementsAre(StepReward{2, 8.5}, StepReward{3, -6}, StepReward{5, 1}));
 }
 
 TEST(CompositeScorer, IsOfWrongFormatWhenAComponentIs) {
