@@ -102,6 +102,7 @@ using TurnsByIndex = std::vector<std::vector<double*>>;
 void Center(AdvantageKind kind, const TurnsByIndex& turns) {
   for (const std::vector<double*>& same : turns) {
     std::vector<double> values;
+    values.reserve(same.size());
     for (const double* value : same) values.push_back(*value);
     values = Centered(values);
     const auto size = static_cast<double>(same.size());
@@ -119,6 +120,7 @@ void AddByIndex(std::vector<std::vector<double>>& samples, TurnsByIndex& by_inde
 
 void DivideByDeviation(double epsilon, const std::vector<double*>& centered) {
   std::vector<double> values;
+  values.reserve(centered.size());
   for (const double* value : centered) values.push_back(*value);
   if (values.size() < 2) return;
   DivideByDeviation(values, epsilon, values);

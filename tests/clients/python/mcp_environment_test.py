@@ -1,5 +1,6 @@
 """Tools of a server of the package mcp."""
 
+import functools
 import importlib.util
 import json
 import pathlib
@@ -11,6 +12,10 @@ import unittest
 import freshet
 import grpc
 from played_episodes import SECONDS, EpisodesTest
+
+# A busy machine is no failure.
+mcp_environment = functools.partial(freshet.mcp_environment, seconds=SECONDS)
+sys.modules["freshet.mcp_environment"]._CHECK_SECONDS = SECONDS
 
 SERVER = [sys.executable, str(pathlib.Path(__file__).with_name("mcp_server.py"))]
 
@@ -25,7 +30,7 @@ class McpEnvironmentTest(EpisodesTest):
         return [(message.role, message.name, message.content) for message in reply.messages]
 
     def test_tools_are_listed_and_called_and_a_turn_without_a_call_ends(self):
-        tools = freshet.mcp_environment(SERVER)
+        tools = mcp_environment(SERVER)
         reset, step, end = self.play(tools, call("add", a=2, b=3) + call("add", a=1, b=1), "It is 5.")
         listed = [json.loads(tool)["function"] for tool in reset.tools]
         self.assertEqual(listed[0]["name"], "add")
@@ -44,13 +49,13 @@ class McpEnvironmentTest(EpisodesTest):
         for line in server.stderr:
             if "Uvicorn running" in line:
                 break
-        tools = freshet.mcp_environment(f"http://127.0.0.1:{port}/mcp")
+        tools = mcp_environment(f"http://127.0.0.1:{port}/mcp")
         _, step = self.play(tools, call("add", a=2, b=3))
         self.assertEqual(self.answers(step), [("tool", "add", "5")])
         server.stderr.close()
 
     def test_what_the_policy_gets_wrong_is_explained(self):
-        tools = freshet.mcp_environment(SERVER, tools=["add", "fail"])
+        tools = mcp_environment(SERVER, tools=["add", "fail"])
         reset, *steps, after = self.play(
             tools, "<tool_call>{</tool_call>", '<tool_call>{"name": 1}', '<tool_call>{"name": "add", "arguments": 1}',
             call("flood"), call("nothing"), call("add", a="x", b=1), call("fail"),
@@ -69,30 +74,30 @@ class McpEnvironmentTest(EpisodesTest):
 
     def test_names_that_the_server_does_not_have_are_refused(self):
         for options, why in (({"tools": ["ad"]}, "no ad"), ({"bind": {"c": "x"}}, "no c")):
-            self.assertIn(why, self.error_of(freshet.mcp_environment(SERVER, **options), x="1")[1])
+            self.assertIn(why, self.error_of(mcp_environment(SERVER, **options), x="1")[1])
 
     def test_bad_options_are_refused(self):
         for arguments, options in (("python3 server.py", {}), ([], {}), (["python3", 3], {}), (SERVER, {"tools": "add"}),
                                    (SERVER, {"env": {"A": 1}}), (SERVER, {"seconds": 0}), (SERVER, {"tool_calls": "x"})):
             with self.assertRaises(ValueError):
-                freshet.mcp_environment(arguments, **options)
+                mcp_environment(arguments, **options)
 
     def test_calls_are_limited_in_time_number_and_size(self):
-        tools = freshet.mcp_environment(SERVER, seconds=1.0, max_calls=3, max_characters=100)
+        tools = mcp_environment(SERVER, seconds=10.0, max_calls=3, max_characters=100)
         _, slow, long, more = self.play(tools, call("hang"), call("flood"), call("add", a=1, b=1) * 2)
         self.assertIn("error: ", self.answers(slow)[0][2])
         self.assertEqual(self.answers(long)[0][2], "x" * 100 + "\n[99900 more characters are cut]")
         self.assertEqual((more.truncated, more.terminated), (True, False))
 
     def test_a_shared_session_is_opened_again_when_it_is_lost(self):
-        tools = freshet.mcp_environment(SERVER, shared=True)
+        tools = mcp_environment(SERVER, shared=True)
         process = [self.answers(self.play(tools, call("process"))[1])[0][2] for _ in range(2)]
         self.assertEqual(process[0], process[1])
         self.assertEqual(self.error_of(tools, call("die"))[0], grpc.StatusCode.INTERNAL)
         self.assertNotEqual(self.answers(self.play(tools, call("process"))[1])[0][2], process[0])
 
     def test_bound_arguments_are_the_rows(self):
-        tools = freshet.mcp_environment(SERVER, tools=["add"], bind={"b": "second"})
+        tools = mcp_environment(SERVER, tools=["add"], bind={"b": "second"})
         reset, step = self.play(tools, call("add", a=2, b=5), second="40")
         parameters = json.loads(reset.tools[0])["function"]["parameters"]
         self.assertEqual((list(parameters["properties"]), parameters["required"]), (["a"], ["a"]))
@@ -100,7 +105,7 @@ class McpEnvironmentTest(EpisodesTest):
         self.assertIn("no field second", self.error_of(tools)[1])
 
     def test_the_servers_environment_is_its_own(self):
-        tools = freshet.mcp_environment(SERVER, env={"MINE": "yes"})
+        tools = mcp_environment(SERVER, env={"MINE": "yes"})
         _, mine, theirs = self.play(tools, call("environment", name="MINE"), call("environment", name="SECRET"))
         self.assertEqual((self.answers(mine)[0][2], self.answers(theirs)[0][2]), ("yes", ""))
 
@@ -108,10 +113,10 @@ class McpEnvironmentTest(EpisodesTest):
         for server, actions in ((SERVER, [call("die")]), ([sys.executable, "-c", ""], []), (["/none"], []),
                                 ("http://127.0.0.1:9/mcp", [])):
             with self.subTest(server):
-                self.assertEqual(self.error_of(freshet.mcp_environment(server), *actions)[0], grpc.StatusCode.INTERNAL)
+                self.assertEqual(self.error_of(mcp_environment(server), *actions)[0], grpc.StatusCode.INTERNAL)
 
     def test_calls_of_llama3(self):
-        tools = freshet.mcp_environment(SERVER, tool_calls="llama3_json")
+        tools = mcp_environment(SERVER, tool_calls="llama3_json")
         _, step, end = self.play(tools, '{"name": "add", "parameters": {"a": 4, "b": 4}}', "It is 8.")
         self.assertEqual(self.answers(step), [("tool", "add", "8")])
         self.assertTrue(end.terminated)

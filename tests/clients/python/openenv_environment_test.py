@@ -1,5 +1,6 @@
 """Environments of a server of openenv-core."""
 
+import functools
 import importlib.util
 import json
 import threading
@@ -8,6 +9,8 @@ import unittest
 import freshet
 import grpc
 from played_episodes import SECONDS, EpisodesTest
+
+openenv_environment = functools.partial(freshet.openenv_environment, seconds=SECONDS)  # a busy machine is no failure
 
 if importlib.util.find_spec("openenv"):
     import uvicorn
@@ -64,19 +67,19 @@ class OpenEnvEnvironmentTest(EpisodesTest):
         return f"http://127.0.0.1:{socket.getsockname()[1]}"
 
     def test_a_text_is_a_field_of_the_action(self):
-        echo = freshet.openenv_environment(self.serve(), action="message", observation="echo", reset=["topic"])
+        echo = openenv_environment(self.serve(), action="message", observation="echo", reset=["topic"])
         replies = self.play(echo, "a", "end", seed=3, topic="hens", answer="x")
         self.assertEqual([reply.observation for reply in replies], ["hens 3", "a", "end"])
         self.assertEqual([reply.reward for reply in replies], [0, 0.5, 0.5])
         self.assertEqual([reply.terminated for reply in replies], [False, False, True])
 
     def test_without_a_field_actions_and_observations_are_json(self):
-        echo = freshet.openenv_environment(self.serve())
+        echo = openenv_environment(self.serve())
         replies = self.play(echo, json.dumps({"message": "a"}))
         self.assertEqual(json.loads(replies[1].observation), {"echo": "a", "count": 1})
 
     def test_an_action_that_is_none_is_explained_and_changes_nothing(self):
-        echo = freshet.openenv_environment(self.serve(), observation="count")
+        echo = openenv_environment(self.serve(), observation="count")
         for action in ("a", "[1]", '{"text": "a"}', '{"message": 3}', "[" * 100_000):
             with self.subTest(action[:20]):
                 _, wrong, right = self.play(echo, action, '{"message": "a"}')
@@ -84,19 +87,19 @@ class OpenEnvEnvironmentTest(EpisodesTest):
                 self.assertEqual((wrong.reward, wrong.terminated, right.observation), (0, False, "1"))
 
     def test_what_the_server_gets_wrong_is_an_infrastructure_error(self):
-        echo = freshet.openenv_environment(self.serve(), action="message", observation="echo")
+        echo = openenv_environment(self.serve(), action="message", observation="echo")
         for action, why in (("raise", "broken"), ("flood", "too big")):
             with self.subTest(action):
                 code, details = self.error_of(echo, action)
                 self.assertEqual(code, grpc.StatusCode.INTERNAL)
                 self.assertIn(why, details)
-        absent = freshet.openenv_environment(self.serve(), action="message", observation="text")
+        absent = openenv_environment(self.serve(), action="message", observation="text")
         self.assertIn("no field text", self.error_of(absent)[1])
-        self.assertEqual(self.error_of(freshet.openenv_environment("http://127.0.0.1:9"))[0], grpc.StatusCode.INTERNAL)
+        self.assertEqual(self.error_of(openenv_environment("http://127.0.0.1:9"))[0], grpc.StatusCode.INTERNAL)
 
     def test_a_full_server_is_no_error_of_the_episode(self):
         address = self.serve(sessions=1)
-        echo = freshet.openenv_environment(address, action="message")
+        echo = openenv_environment(address, action="message")
         held = self.stub(echo).Episode(_held(), timeout=SECONDS)
         next(held)
         code, details = self.error_of(echo)
