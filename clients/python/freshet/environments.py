@@ -23,6 +23,22 @@ _log = logging.getLogger("freshet.environment")
 _MAX_ERROR_CHARACTERS = 500
 _CLOSE_SECONDS = 10.0
 _MAX_ANSWER_BYTES = 4 << 20
+MAX_JSON_DEPTH = 64  # of what a policy writes for a server
+
+
+def is_too_deep(value: Any) -> bool:
+    """Whether lists and dicts are nested deeper than MAX_JSON_DEPTH."""
+    level = [value]
+    for _ in range(MAX_JSON_DEPTH):
+        level = [
+            part
+            for nested in level
+            if isinstance(nested, (dict, list))
+            for part in (nested.values() if isinstance(nested, dict) else nested)
+        ]
+        if not level:
+            return False
+    return any(isinstance(nested, (dict, list)) for nested in level)
 
 
 class EnvironmentFull(Exception):

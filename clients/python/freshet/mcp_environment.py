@@ -11,13 +11,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from freshet.environments import MAX_JSON_DEPTH, is_too_deep
+
 _HERMES_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _PYTHON_TAG = "<|python_tag|>"
 _START_SECONDS = 60.0
 _CHECK_SECONDS = 1.0
 _CLOSE_SECONDS = 5.0
 _MAX_PAGES = 100  # of the list of tools
-_MAX_DEPTH = 64  # of arguments
 
 
 @dataclasses.dataclass
@@ -278,13 +279,10 @@ class _Session:
         except asyncio.TimeoutError:
             await self._check()
             return "error: the tool took too long"
-        except BaseException:
-            self._lost = self._lost or self._task.done()
-            raise
         return "\n".join(part.text if part.type == "text" else f"[{part.type}]" for part in result.content)
 
     async def _check(self) -> None:
-        """Whether it was the tool that took too long, or the server does not answer at all."""
+        """Raises unless the server still answers, so that only the tool was slow."""
         try:
             await self._ask(lambda client: client.list_tools(), _CHECK_SECONDS)
         except Exception:
@@ -320,14 +318,9 @@ def _call(text: str, arguments_key: str) -> tuple[str, dict[str, Any]] | _Malfor
     arguments = call.get(arguments_key, {})
     if not isinstance(arguments, dict):
         return _Malformed(f"{arguments_key} must be an object")
-    if _depth(arguments) > _MAX_DEPTH:
-        return _Malformed(f"{arguments_key} are nested deeper than {_MAX_DEPTH}")
+    if is_too_deep(arguments):
+        return _Malformed(f"{arguments_key} are nested deeper than {MAX_JSON_DEPTH}")
     return call["name"], arguments
-
-
-def _depth(value: Any) -> int:
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return 1 + max(map(_depth, parts), default=0)
 
 
 def _hermes(action: str) -> list[Any]:

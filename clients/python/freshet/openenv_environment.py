@@ -10,13 +10,12 @@ import urllib.parse
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from freshet.environments import EnvironmentFull
+from freshet.environments import MAX_JSON_DEPTH, EnvironmentFull, is_too_deep
 
 _MAX_MESSAGE_BYTES = 16 << 20
 # Fields of an observation that the policy does not see.
 _HIDDEN = ("done", "reward", "metadata")
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
-_MAX_DEPTH = 64  # of an action
 # Of the server's error codes: the action is not what the environment takes.
 _INVALID = "VALIDATION_ERROR"
 _FULL = "CAPACITY_REACHED"
@@ -106,8 +105,8 @@ class OpenEnvEnvironment:
             action = None
         if not isinstance(action, dict):
             raise _Refused("it must be a JSON object")
-        if _depth(action) > _MAX_DEPTH:
-            raise _Refused(f"it is nested deeper than {_MAX_DEPTH}")
+        if is_too_deep(action):
+            raise _Refused(f"it is nested deeper than {MAX_JSON_DEPTH}")
         return action
 
     def _text(self, answer: dict[str, Any]) -> str:
@@ -140,11 +139,6 @@ class OpenEnvEnvironment:
         if answer.get("code") == _FULL:
             raise EnvironmentFull(f"{self._url}: {text}")
         raise RuntimeError(f"{self._url}: {answer.get('code')}: {text}")
-
-
-def _depth(value: Any) -> int:
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return 1 + max(map(_depth, parts), default=0)
 
 
 def _validation_errors(errors: Any) -> str:

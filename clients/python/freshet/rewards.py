@@ -184,7 +184,7 @@ def serve_reward(
     that sample, which is rescored or given up, but never gets reward 0.
 
     If the job's component has `group: true`, the attribute `group` is a list of the completions of all
-    samples of the group, and `group_index` the place of this one; in an evaluation there are none.
+    samples of the group, and `group_index` the index of this one; an evaluation has neither.
 
     A job uses it with:  reward: {components: {mine: {type: grpc, address: "127.0.0.1:7080"}}}
 
