@@ -1,6 +1,7 @@
 // Templates that exceed their time or memory, in a process of their own: threads that exceed their
 // memory stay parked.
 
+#include <cstdlib>
 #include <string>
 #include <thread>
 
@@ -63,7 +64,7 @@ TEST(TemplateBounds, LateTemplatesCountUntilTheyEnd) {
   EXPECT_FALSE(freshet_template_busy());
 }
 
-TEST(TemplateBounds, TooManyParkedTemplatesMakeChatsUnavailable) {
+void ParkTemplatesUntilChatsAreUnavailable() {
   const auto tokenizer = ParseTokenizer(
       {{"tokenizer.json",
         R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}, "added_tokens": []})"},
@@ -78,6 +79,17 @@ TEST(TemplateBounds, TooManyParkedTemplatesMakeChatsUnavailable) {
   EXPECT_FALSE((*tokenizer)->ChatAvailable());
   EXPECT_EQ((*tokenizer)->EncodeChat({}).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ((*tokenizer)->RenderChat({}).status().code(), absl::StatusCode::kUnavailable);
+}
+
+// In a process of its own, where no late template of another test counts.
+TEST(TemplateBoundsDeathTest, TooManyParkedTemplatesMakeChatsUnavailable) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        ParkTemplatesUntilChatsAreUnavailable();
+        std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -130,7 +130,8 @@ JudgeReward Pairwise() {
 std::vector<std::string> UserTexts(const JudgeReward& reward, const std::vector<std::string>& group,
                                    int32_t index) {
   const Attributes row = {{"prompt", "p"}};
-  ScoreInput input{group.empty() ? "alone" : group[static_cast<size_t>(index)], 3, true, row};
+  const std::string response = group.empty() ? "alone" : group[static_cast<size_t>(index)];
+  ScoreInput input{response, 3, true, row};
   input.group = group;
   input.index = index;
   const auto bodies = JudgeQuestion(reward)->bodies(input);
