@@ -56,7 +56,8 @@ class FusionClientTest(unittest.TestCase):
             ("nodejs", "process.exit(2)", "run"),
         ):
             with self.subTest(language=language, code=code):
-                answer = self.run_code(code=code, language=language, run_timeout=1, compile_timeout=60)
+                answer = self.run_code(code=code, language=language, run_timeout=1 if wanted == "late" else 60,
+                                       compile_timeout=60)
                 self.assertEqual(self.fusion.summary_run_code_result(answer, summary), wanted)
 
     def test_a_submission(self):
