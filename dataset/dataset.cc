@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/row_order.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 
@@ -28,6 +29,10 @@ class RangeDataset final : public Dataset {
 };
 
 }  // namespace
+
+int64_t Dataset::RowOf(uint64_t seed, int64_t ordinal, bool shuffle) const {
+  return RowOfOrdinal(seed, size(), ordinal, shuffle);
+}
 
 absl::Status CheckRowIndex(int64_t index, int64_t size) {
   if (index >= 0 && index < size) return absl::OkStatus();

@@ -28,6 +28,8 @@ class Dataset {
   virtual absl::StatusOr<DatasetRow> Get(int64_t index) const = 0;
   // Location of the row for users: "FILE:LINE", or the index in a generator or list.
   virtual std::string Where(int64_t index) const = 0;
+  // The row of prompt `ordinal`: RowOfOrdinal, unless the rows have an order of their own. Pure.
+  virtual int64_t RowOf(uint64_t seed, int64_t ordinal, bool shuffle) const;
 };
 
 // OUT_OF_RANGE unless 0 <= index < size; the message has both.

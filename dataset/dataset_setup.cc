@@ -13,9 +13,11 @@
 #include "dataset/error_list.h"
 #include "dataset/generated_dataset.h"
 #include "dataset/jsonl_dataset.h"
+#include "dataset/task_mixture.h"
 #include "dataset/template_dataset.h"
 #include "job/eval_sets.h"
 #include "job/reward_types.h"
+#include "job/tasks.h"
 #include "text/row_tokens.h"
 
 namespace freshet {
@@ -71,6 +73,11 @@ absl::StatusOr<JobDatasets> OpenJsonl(const JobSpec& spec, const DataRoots& root
     }
     opened.held_out.push_back(rows);
   }
+  if (data.has_more_path()) {
+    opened.growing =
+        std::make_shared<GrowingDataset>(opened.train, options, data.more_path(), roots);
+    opened.train = opened.growing;
+  }
   return opened;
 }
 
@@ -79,6 +86,47 @@ absl::StatusOr<JobDatasets> OpenTemplate(const JobSpec& spec) {
                            MakeTemplateDataset(spec.dataset(), RewardFields(spec.reward())));
   // Template rows are too few to hold any out: evaluate on the same rows.
   return JobDatasets{rows, std::vector(EvalSets(spec).size(), rows)};
+}
+
+absl::StatusOr<JobDatasets> OpenOne(const JobSpec& spec, const DataRoots& roots) {
+  const std::string& type = spec.dataset().type();
+  if (type == "arithmetic" || type == "copy") return OpenGenerated(spec);
+  return type == "jsonl" ? OpenJsonl(spec, roots) : OpenTemplate(spec);
+}
+
+std::shared_ptr<TaskCurriculum> MakeCurriculum(const JobSpec& spec) {
+  std::vector<TaskCurriculum::Task> tasks;
+  for (const std::string& task : TaskNames(spec)) {
+    tasks.push_back(
+        {task, static_cast<double>(spec.tasks().at(task).weight()), FullMarks(spec, task)});
+  }
+  const job::v1::Curriculum& curriculum = spec.curriculum();
+  return std::make_shared<TaskCurriculum>(
+      std::move(tasks), TaskCurriculum::Options{curriculum.least_factor(), curriculum.smoothing()});
+}
+
+absl::StatusOr<JobDatasets> OpenTasks(const JobSpec& spec, const DataRoots& roots) {
+  const std::vector<job::v1::EvalSet> sets = EvalSets(spec);
+  JobDatasets data;
+  data.held_out.resize(sets.size());
+  std::vector<MixedTask> mixed;
+  for (const std::string& task : TaskNames(spec)) {
+    FRESHET_ASSIGN_OR_RETURN(const JobDatasets own, OpenOne(TaskSpec(spec, task), roots));
+    mixed.push_back({spec.tasks().at(task).weight(), DatasetOfTask(spec, task).shuffle(),
+                     RowsOfTask(task, own.train)});
+    std::map<std::shared_ptr<const Dataset>, std::shared_ptr<const Dataset>> shared;
+    auto rows = own.held_out.begin();
+    for (size_t i = 0; i < sets.size(); ++i) {
+      if (sets[i].task() != task) continue;
+      std::shared_ptr<const Dataset>& held_out = shared[*rows];
+      if (held_out == nullptr) held_out = RowsOfTask(task, *rows);
+      data.held_out[i] = held_out;
+      ++rows;
+    }
+  }
+  if (spec.has_curriculum()) data.curriculum = MakeCurriculum(spec);
+  data.train = MixTasks(std::move(mixed), data.curriculum);
+  return data;
 }
 
 int64_t LongestResponse(const JobSpec& spec) {
@@ -90,11 +138,12 @@ int64_t LongestResponse(const JobSpec& spec) {
 }
 
 // Checks that every row of the supervised warm-up has an answer that fits after its prompt.
-absl::Status CheckAnswers(const job::v1::Dataset& dataset, const Dataset& data,
-                          const Tokenizer& tokenizer, int64_t context_tokens) {
+absl::Status CheckAnswers(const JobSpec& spec, const Dataset& data, const Tokenizer& tokenizer,
+                          int64_t context_tokens) {
   ErrorList errors;
   for (int64_t i = 0; i < data.size(); ++i) {
     FRESHET_ASSIGN_OR_RETURN(const DatasetRow row, data.Get(i));
+    const job::v1::Dataset& dataset = DatasetOfRow(spec, row.attributes);
     const std::string where = data.Where(i);
     const auto answer = EncodeAnswer(tokenizer, dataset, row.attributes, where);
     if (!answer.ok()) {
@@ -115,14 +164,12 @@ absl::Status CheckAnswers(const job::v1::Dataset& dataset, const Dataset& data,
 }  // namespace
 
 absl::StatusOr<JobDatasets> OpenDatasets(const JobSpec& spec, const DataRoots& roots) {
-  const std::string& type = spec.dataset().type();
-  if (type == "arithmetic" || type == "copy") return OpenGenerated(spec);
-  return type == "jsonl" ? OpenJsonl(spec, roots) : OpenTemplate(spec);
+  return spec.tasks().empty() ? OpenOne(spec, roots) : OpenTasks(spec, roots);
 }
 
 PromptEncoder MakePromptEncoder(const JobSpec& spec, const Tokenizer& tokenizer) {
-  return [dataset = spec.dataset(), &tokenizer](const std::string& text) {
-    return EncodePrompt(tokenizer, dataset, text);
+  return [spec, &tokenizer](const DatasetRow& row) {
+    return EncodePrompt(tokenizer, DatasetOfRow(spec, row.attributes), row.prompt);
   };
 }
 
@@ -135,8 +182,9 @@ absl::StatusOr<PromptBounds> CheckRows(const JobSpec& spec, const JobDatasets& d
                            " leaves no room for a prompt in the model's context of ",
                            context_tokens, " tokens");
   }
-  const PromptEncoder encoder = [&](const std::string& text) {
-    absl::StatusOr<std::vector<int32_t>> ids = EncodePrompt(tokenizer, spec.dataset(), text);
+  const PromptEncoder encoder = [&](const DatasetRow& row) {
+    absl::StatusOr<std::vector<int32_t>> ids =
+        EncodePrompt(tokenizer, DatasetOfRow(spec, row.attributes), row.prompt);
     if (ids.ok()) bounds.longest = std::max(bounds.longest, static_cast<int64_t>(ids->size()));
     return ids;
   };
@@ -146,7 +194,14 @@ absl::StatusOr<PromptBounds> CheckRows(const JobSpec& spec, const JobDatasets& d
     FRESHET_RETURN_IF_ERROR(ValidatePrompts(**rows, encoder, bounds.most));
   }
   if (spec.warmup().has_sft()) {
-    FRESHET_RETURN_IF_ERROR(CheckAnswers(spec.dataset(), *data.train, tokenizer, context_tokens));
+    FRESHET_RETURN_IF_ERROR(CheckAnswers(spec, *data.train, tokenizer, context_tokens));
+  }
+  if (data.growing != nullptr) {
+    // What was set up for the longest prompt must do for later ones.
+    data.growing->SetCheck([encode = MakePromptEncoder(spec, tokenizer),
+                            longest = bounds.longest](const Dataset& rows) {
+      return ValidatePrompts(rows, encode, longest);
+    });
   }
   return bounds;
 }

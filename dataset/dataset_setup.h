@@ -8,7 +8,9 @@
 #include "absl/status/statusor.h"
 #include "base/data_roots.h"
 #include "dataset/dataset.h"
+#include "dataset/growing_dataset.h"
 #include "dataset/prompt_feeder.h"
+#include "dataset/task_curriculum.h"
 #include "freshet/job/v1/job_spec.pb.h"
 #include "text/tokenizer.h"
 
@@ -18,6 +20,10 @@ struct JobDatasets {
   std::shared_ptr<const Dataset> train;
   // By evaluation set (EvalSets), which uses the first rows. Sets may share an object.
   std::vector<std::shared_ptr<const Dataset>> held_out;
+  // Of `train`; null without `curriculum`. It is told of each training step's rewards.
+  std::shared_ptr<TaskCurriculum> curriculum = nullptr;
+  // `train`, if it grows (dataset.more_path).
+  std::shared_ptr<GrowingDataset> growing = nullptr;
 };
 
 // Opens the training and evaluation rows of a resolved job. Files are opened below `roots`. Errors
@@ -34,8 +40,9 @@ struct PromptBounds {
 };
 
 // Checks all rows before a job starts: each prompt must encode and leave room for the response in
-// the model's context of `context_tokens`. With a supervised warm-up, answers are checked too.
-// INVALID_ARGUMENT: one line per error, each naming the row.
+// the model's context of `context_tokens`. With a supervised warm-up, answers are checked too. Rows
+// that are added later must be no longer than the longest one; `tokenizer` must then outlive
+// `data`. INVALID_ARGUMENT: one line per error, each naming the row.
 absl::StatusOr<PromptBounds> CheckRows(const job::v1::JobSpec& spec, const JobDatasets& data,
                                        const Tokenizer& tokenizer, int64_t context_tokens);
 

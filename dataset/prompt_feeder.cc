@@ -5,7 +5,6 @@
 
 #include "base/log.h"
 #include "base/mutex.h"
-#include "base/row_order.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/transient.h"
@@ -18,11 +17,10 @@ namespace {
 constexpr absl::Duration kIdlePause = absl::Milliseconds(1);
 
 // Encodes a row's prompt. Errors start with `where`.
-absl::StatusOr<std::vector<int32_t>> EncodePrompt(const std::string& where,
-                                                  const std::string& prompt,
+absl::StatusOr<std::vector<int32_t>> EncodePrompt(const std::string& where, const DatasetRow& row,
                                                   const PromptEncoder& encoder,
                                                   int64_t max_prompt_tokens) {
-  absl::StatusOr<std::vector<int32_t>> ids = encoder(prompt);
+  absl::StatusOr<std::vector<int32_t>> ids = encoder(row);
   if (!ids.ok()) return InvalidArgument(where, ": ", Message(ids.status()));
   if (ids->empty()) return InvalidArgument(where, ": the prompt has no tokens");
   if (static_cast<int64_t>(ids->size()) > max_prompt_tokens) {
@@ -44,13 +42,13 @@ PromptFeeder::PromptFeeder(TrajectoryStore& store, const Dataset& dataset, Promp
       next_(std::max<int64_t>(0, options_.start.low_water)) {}
 
 absl::StatusOr<Prompt> PromptFeeder::MakePrompt(int64_t ordinal) const {
-  const int64_t index = RowOfOrdinal(options_.seed, dataset_.size(), ordinal, options_.shuffle);
+  const int64_t index = dataset_.RowOf(options_.seed, ordinal, options_.shuffle);
   FRESHET_ASSIGN_OR_RETURN(DatasetRow row, dataset_.Get(index));
   Prompt prompt;
   prompt.ordinal = ordinal;
   prompt.first_attempt = options_.first_attempt;
-  FRESHET_ASSIGN_OR_RETURN(prompt.prompt_ids, EncodePrompt(dataset_.Where(index), row.prompt,
-                                                           encoder_, options_.max_prompt_tokens));
+  FRESHET_ASSIGN_OR_RETURN(prompt.prompt_ids, EncodePrompt(dataset_.Where(index), row, encoder_,
+                                                           options_.max_prompt_tokens));
   prompt.attributes = std::move(row.attributes);
   prompt.attributes["prompt"] = std::move(row.prompt);
   return prompt;
@@ -118,7 +116,7 @@ absl::Status ValidatePrompts(const Dataset& dataset, const PromptEncoder& encode
   for (int64_t index = 0; index < dataset.size(); ++index) {
     FRESHET_ASSIGN_OR_RETURN(const DatasetRow row, dataset.Get(index));
     const absl::Status status =
-        EncodePrompt(dataset.Where(index), row.prompt, encoder, max_prompt_tokens).status();
+        EncodePrompt(dataset.Where(index), row, encoder, max_prompt_tokens).status();
     if (!status.ok()) errors.Add(Message(status));
   }
   return errors.ToStatus();

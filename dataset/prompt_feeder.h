@@ -15,8 +15,8 @@
 
 namespace freshet {
 
-// Encodes a prompt's text to token ids.
-using PromptEncoder = std::function<absl::StatusOr<std::vector<int32_t>>(const std::string&)>;
+// Encodes a row's prompt to token ids.
+using PromptEncoder = std::function<absl::StatusOr<std::vector<int32_t>>(const DatasetRow&)>;
 
 struct PromptFeederOptions {
   uint64_t seed = 0;
@@ -29,8 +29,8 @@ struct PromptFeederOptions {
   absl::Duration max_wait = absl::Milliseconds(100);  // maximum time of one wait for room
 };
 
-// Keeps a store's prompt queue filled with dataset rows, in RowOfOrdinal order. Sets each prompt's
-// attribute "prompt" to the text given to the model.
+// Keeps a store's prompt queue filled with dataset rows, in the order of Dataset::RowOf. Sets each
+// prompt's attribute "prompt" to the text given to the model.
 //
 // Store and dataset must outlive the feeder. Confined to one thread at a time.
 class PromptFeeder {

@@ -2,6 +2,8 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/text_template.h"
@@ -9,6 +11,7 @@
 #include "job/eval_sets.h"
 #include "job/reward_types.h"
 #include "job/rule_context.h"
+#include "job/tasks.h"
 
 namespace freshet {
 namespace {
@@ -35,6 +38,10 @@ int64_t AnswerCharacters(const job::v1::Dataset& dataset) {
   return dataset.type() == "arithmetic" ? dataset.digits() + 1 : dataset.length();
 }
 
+std::string KeyOfSet(const RuleContext& context, size_t set, std::string_view setting) {
+  return EvalSetKey(context.spec(), context.SetNumber(set), setting);
+}
+
 void CheckAlphabet(RuleContext& context) {
   const job::v1::Tokenizer& tokenizer = context.spec().tokenizer();
   if (tokenizer.type() != "char" || !context.Usable({"tokenizer"})) {
@@ -48,10 +55,18 @@ void CheckAlphabet(RuleContext& context) {
       return;
     }
   }
+}
+
+// Checks that the tokenizer can encode generated rows.
+void CheckCharacters(RuleContext& context) {
+  const job::v1::Tokenizer& tokenizer = context.spec().tokenizer();
   const job::v1::Dataset& dataset = context.spec().dataset();
-  if (!IsGenerated(dataset) || !context.Usable({"dataset"})) {
+  if (tokenizer.type() != "char" || !IsGenerated(dataset) ||
+      !context.Usable({"tokenizer", "dataset"})) {
     return;
   }
+  const std::vector<std::string> characters = Utf8Characters(tokenizer.alphabet());
+  const std::set<std::string> alphabet(characters.begin(), characters.end());
   const std::string needed =
       dataset.type() == "arithmetic" ? "0123456789+=" : dataset.symbols() + "=";
   for (const std::string& character : Utf8Characters(needed)) {
@@ -95,7 +110,7 @@ void CheckLengths(RuleContext& context) {
   const std::vector<job::v1::EvalSet> sets = EvalSets(spec);
   for (size_t i = 0; i < sets.size(); ++i) {
     if (sets[i].max_new_tokens() == spec.rollout().max_new_tokens()) continue;
-    check(EvalSetKey(spec, i, "max_new_tokens"), sets[i].max_new_tokens());
+    check(KeyOfSet(context, i, "max_new_tokens"), sets[i].max_new_tokens());
   }
 }
 
@@ -144,9 +159,9 @@ void CheckGeneratedRows(RuleContext& context) {
   const std::vector<job::v1::EvalSet> sets = EvalSets(context.spec());
   for (size_t i = 0; i < sets.size(); ++i) {
     if (static_cast<double>(sets[i].rows()) <= space - trained) continue;
-    context.Add(EvalSetKey(context.spec(), i, "rows"), "must be at most ",
-                FormatBound(space - trained), ", what dataset.train_rows ", dataset.train_rows(),
-                " leaves of ", FormatBound(space), " different rows, got ", sets[i].rows(),
+    context.Add(KeyOfSet(context, i, "rows"), "must be at most ", FormatBound(space - trained),
+                ", what dataset.train_rows ", dataset.train_rows(), " leaves of ",
+                FormatBound(space), " different rows, got ", sets[i].rows(),
                 trained == space ? "; lower dataset.train_rows" : "");
   }
 }
@@ -264,15 +279,35 @@ void CheckReward(RuleContext& context) {
   }
 }
 
+// Checks one dataset, and what the job does with its rows.
+void CheckRowsOf(RuleContext& context) {
+  CheckCharacters(context);
+  CheckLengths(context);
+  CheckGeneratedRows(context);
+  CheckPrompt(context);
+  CheckTemplates(context);
+}
+
 }  // namespace
 
 void CheckDataRules(RuleContext& context) {
   CheckAlphabet(context);
-  CheckLengths(context);
-  CheckGeneratedRows(context);
-  CheckPrompt(context);
   CheckReward(context);
-  CheckTemplates(context);
+  const JobSpec& spec = context.spec();
+  if (spec.tasks().empty()) {
+    CheckRowsOf(context);
+    return;
+  }
+  const std::vector<job::v1::EvalSet> sets = EvalSets(spec);
+  for (const std::string& task : TaskNames(spec)) {
+    std::vector<size_t> own;
+    for (size_t i = 0; i < sets.size(); ++i) {
+      if (sets[i].task() == task) own.push_back(i);
+    }
+    const JobSpec only = TaskSpec(spec, task);
+    RuleContext of_task(context, only, task, std::move(own));
+    CheckRowsOf(of_task);
+  }
 }
 
 }  // namespace freshet

@@ -3,14 +3,29 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "job/eval_sets.h"
 #include "job/rule_context.h"
+#include "job/tasks.h"
 
 namespace freshet {
 namespace {
 
 constexpr double kMinTemperature = 1e-4;     // as for rollout.temperature
 constexpr int64_t kMaxSamples = 10'000'000;  // of a set, as kMaxEvaluationRows of the datastore
+
+void CheckTaskOfSet(RuleContext& context, const job::v1::EvalSet& set, size_t index) {
+  const JobSpec& spec = context.spec();
+  const std::string key = EvalSetKey(spec, index, "task");
+  if (spec.tasks().empty()) {
+    if (set.has_task()) context.Add(key, "has no effect without tasks; remove it");
+  } else if (!set.has_task()) {
+    context.Add(key, "is required with tasks; give one of ", absl::StrJoin(TaskNames(spec), ", "));
+  } else if (!spec.tasks().contains(set.task())) {
+    context.Add(key, "must be one of ", absl::StrJoin(TaskNames(spec), ", "), ", got '",
+                Excerpt(set.task()), "'");
+  }
+}
 
 void CheckSet(RuleContext& context, const job::v1::EvalSet& set, size_t index) {
   const auto key = [&](std::string_view setting) {
@@ -20,7 +35,8 @@ void CheckSet(RuleContext& context, const job::v1::EvalSet& set, size_t index) {
     context.Add(key("name"), "must be letters, digits, '_' and '-', starting with a letter or ",
                 "a digit; got '", Excerpt(set.name()), "'");
   }
-  if (set.has_path() && context.spec().dataset().type() != "jsonl") {
+  CheckTaskOfSet(context, set, index);
+  if (set.has_path() && DatasetOfTask(context.spec(), set.task()).type() != "jsonl") {
     context.Add(key("path"), "applies only with dataset.type jsonl; remove it");
   }
   const int64_t samples = set.samples_per_prompt();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/str_cat.h"
+#include "job/tasks.h"
 
 namespace freshet {
 namespace {
@@ -45,10 +46,17 @@ void Fill(const JobSpec& spec, EvalSet& set) {
 std::vector<EvalSet> EvalSets(const JobSpec& spec) {
   std::vector<EvalSet> sets(spec.eval().sets().begin(), spec.eval().sets().end());
   if (sets.empty() && spec.has_eval()) {
-    EvalSet& only = sets.emplace_back();
-    only.set_name(spec.eval().has_name() ? spec.eval().name() : "heldout");
-    // An invalid k must not be dropped.
-    *only.mutable_pass_at() = spec.eval().pass_at();
+    for (const std::string& task : TaskNames(spec)) {
+      EvalSet& set = sets.emplace_back();
+      if (task.empty()) {
+        set.set_name(spec.eval().has_name() ? spec.eval().name() : "heldout");
+      } else {
+        set.set_name(task);
+        set.set_task(task);
+      }
+      // An invalid k must not be dropped.
+      *set.mutable_pass_at() = spec.eval().pass_at();
+    }
   }
   for (EvalSet& set : sets) Fill(spec, set);
   return sets;
@@ -67,7 +75,7 @@ bool IsFirstEvalSet(const JobSpec& spec, std::string_view name) {
 }
 
 std::string EvalPath(const JobSpec& spec, const EvalSet& set) {
-  return set.has_path() ? set.path() : spec.dataset().eval_path();
+  return set.has_path() ? set.path() : DatasetOfTask(spec, set.task()).eval_path();
 }
 
 int64_t HeldOutRows(const JobSpec& spec) {

@@ -14,8 +14,8 @@ namespace freshet {
 // All functions are pure and thread-safe.
 
 // The evaluation sets of a job, in order, with every setting filled in: `eval.sets` with the
-// defaults of `eval`, or the one set that `eval` describes. Empty without `eval`. Also takes jobs
-// that were resolved before a key existed.
+// defaults of `eval`, or the one set that `eval` describes (with `tasks`, one of each task). Empty
+// without `eval`. Also takes jobs that were resolved before a key existed.
 std::vector<job::v1::EvalSet> EvalSets(const job::v1::JobSpec& spec);
 
 // The set called `name`; the first one if `name` is empty. NOT_FOUND: the job has no such set.
@@ -27,7 +27,7 @@ bool IsFirstEvalSet(const job::v1::JobSpec& spec, std::string_view name);
 std::string EvalPath(const job::v1::JobSpec& spec, const job::v1::EvalSet& set);
 
 // Number of rows to hold out of the training rows, or to generate: the most that a set without a
-// file uses, 0 if there is none.
+// file uses, 0 if there is none. Of a job without `tasks` (TaskSpec).
 int64_t HeldOutRows(const job::v1::JobSpec& spec);
 
 }  // namespace freshet

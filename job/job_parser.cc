@@ -238,7 +238,7 @@ void FillEval(JobSpec& spec) {
   const std::vector<ConfigError> errors = CheckKeys(spec, KeyPlaces(), {});
   if (sets.empty() || Concerns(errors, "eval") || Concerns(errors, "rollout")) return;
   job::v1::Eval& eval = *spec.mutable_eval();
-  if (!eval.sets().empty()) {
+  if (!eval.sets().empty() || !spec.tasks().empty()) {
     *eval.mutable_sets() = {sets.begin(), sets.end()};
     return;
   }

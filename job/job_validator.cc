@@ -192,6 +192,7 @@ std::vector<ConfigError> ValidateJob(const JobSpec& spec, const KeyPlaces& place
   CheckNames(context);
   CheckModelSource(context);
   CheckModelShape(context);
+  CheckTaskRules(context);
   CheckDataRules(context);
   CheckEvalRules(context);
   CheckServiceRules(context);

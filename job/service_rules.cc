@@ -8,6 +8,7 @@
 #include "base/str_cat.h"
 #include "job/reward_types.h"
 #include "job/rule_context.h"
+#include "job/tasks.h"
 
 namespace freshet {
 namespace {
@@ -59,7 +60,7 @@ void CheckEnvironment(RuleContext& context) {
     CheckAgentAddress(context, "environment.address", environment.address());
   }
   if (context.Usable({"environment.observations"}) && environment.observations() == "messages" &&
-      !spec.dataset().has_chat()) {
+      !AnyDataset(spec).has_chat()) {
     context.Add(
         "environment.observations",
         "messages needs the block dataset.chat, which renders prompts with the model's chat "

@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const JobSetup& set
     for (int64_t row = 0; row < rows; ++row) {
       FRESHET_ASSIGN_OR_RETURN(DatasetRow text, data.Get(row));
       FRESHET_ASSIGN_OR_RETURN(set.prompts.emplace_back(),
-                               MakeHeldOutPrompt(setup.spec.dataset(), *setup.model.tokenizer, row,
+                               MakeHeldOutPrompt(setup.spec, *setup.model.tokenizer, row,
                                                  text.prompt, std::move(text.attributes)));
     }
   }

@@ -76,6 +76,9 @@ absl::Status RunRecorder::OnStep(const FinishedStep& report, const WeightSnapsho
         });
     FRESHET_RETURN_IF_ERROR(samples_.Append(samples));
     display_.ShowStep(metrics);
+    if (setup_.data.curriculum != nullptr) {
+      setup_.data.curriculum->Observe(metrics.lineage, metrics.step, metrics.task_rewards);
+    }
     if (options_.metrics != nullptr) options_.metrics->Observe(metrics, report);
     EmitRow(ToJson(metrics));
     if (options_.status != nullptr) options_.status->AddSamples(samples);
@@ -84,7 +87,8 @@ absl::Status RunRecorder::OnStep(const FinishedStep& report, const WeightSnapsho
 }
 
 StepMetrics RunRecorder::MakeMetrics(const FinishedStep& report) {
-  StepMetrics m = SummarizeStep(report, stats_before_, stats_now_, setup_.loss.NeedsReference());
+  StepMetrics m = SummarizeStep(report, stats_before_, stats_now_, setup_.loss.NeedsReference(),
+                                !setup_.spec.tasks().empty());
   const absl::Time now = clock_.Now();
   m.step_seconds = absl::ToDoubleSeconds(now - last_step_);
   last_step_ = now;

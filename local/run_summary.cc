@@ -5,9 +5,11 @@
 #include <map>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "base/str_cat.h"
 #include "job/eval_sets.h"
 #include "job/loss_spec.h"
+#include "job/tasks.h"
 #include "rollout/worker/rollout_setup.h"
 #include "runlog/metrics_log.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
@@ -25,6 +27,10 @@ std::string DescribeModel(const JobSetup& setup) {
 }
 
 std::string DescribeData(const JobSetup& setup) {
+  if (!setup.spec.tasks().empty()) {
+    return StrCat(absl::StrJoin(TaskNames(setup.spec), ", "), ", ", setup.data.train->size(),
+                  " rows");
+  }
   const job::v1::Dataset& data = setup.spec.dataset();
   std::string text = StrCat(data.type(), ", ", setup.data.train->size(), " rows");
   if (!data.path().empty()) text += StrCat(" of ", data.path());

@@ -32,6 +32,8 @@ constexpr Field<StepMetrics> kStepFields[] = {
     {"reward_mean", &StepMetrics::reward_mean},
     {"reward_std", &StepMetrics::reward_std},
     {"reward_components", &StepMetrics::reward_components},
+    {"task_rewards", &StepMetrics::task_rewards},
+    {"task_samples", &StepMetrics::task_samples},
     {"loss", &StepMetrics::loss},
     {"grad_norm", &StepMetrics::grad_norm},
     {"learning_rate", &StepMetrics::learning_rate},

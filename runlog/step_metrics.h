@@ -21,6 +21,8 @@ struct StepMetrics {
   double reward_mean = 0;
   double reward_std = 0;
   std::map<std::string, double> reward_components;  // mean unweighted value by component
+  std::map<std::string, double> task_rewards;       // mean reward by task, in jobs with tasks
+  std::map<std::string, double> task_samples;       // trained samples by task
   double loss = 0;
   double grad_norm = 0;  // before clipping
   double learning_rate = 0;

@@ -25,6 +25,11 @@ std::vector<std::string> AbsolutePathOverrides(const freshet::job::v1::JobSpec& 
   add("tokenizer.path", spec.tokenizer().path());
   add("dataset.path", spec.dataset().path());
   add("dataset.eval_path", spec.dataset().eval_path());
+  add("dataset.more_path", spec.dataset().more_path());
+  for (const auto& [name, task] : spec.tasks()) {
+    add("tasks." + name + ".dataset.path", task.dataset().path());
+    add("tasks." + name + ".dataset.eval_path", task.dataset().eval_path());
+  }
   for (int i = 0; i < spec.eval().sets_size(); ++i) {
     add("eval.sets." + std::to_string(i) + ".path", spec.eval().sets(i).path());
   }

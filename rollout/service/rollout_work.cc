@@ -286,7 +286,7 @@ absl::Status RolloutWork::TryStartEvaluation(const cluster::v1::Evaluate& evalua
     for (const trajectory::v1::DatasetRow& row : reply.rows()) {
       FRESHET_ASSIGN_OR_RETURN(
           run.prompts.emplace_back(),
-          MakeHeldOutPrompt(spec_.dataset(), *tokenizer_, std::ssize(run.prompts), row.prompt(),
+          MakeHeldOutPrompt(spec_, *tokenizer_, std::ssize(run.prompts), row.prompt(),
                             {row.attributes().begin(), row.attributes().end()}));
     }
   }

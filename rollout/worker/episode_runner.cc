@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/trace.h"
+#include "job/tasks.h"
 #include "rollout/engine/engine_call.h"
 #include "rollout/sessions/whole_response.h"
 
@@ -53,7 +54,8 @@ void EpisodeRunner::Open(Group& group, Episode& episode) {
   episode.turns = 0;
   episode.began = clock_.Now();
   EpisodeStart start;
-  start.environment = options_.environment;
+  const auto own = options_.tasks.find(TaskOfRow(group.spec.attributes));
+  start.environment = own == options_.tasks.end() ? options_.environment : own->second;
   start.seed =
       RandomBits(group.spec.seed, static_cast<uint64_t>(group.spec.ordinal), kEnvironmentStream);
   start.options = group.spec.attributes;

@@ -34,6 +34,7 @@ struct EpisodeText {
 struct EpisodeOptions : EpisodeRetries {
   std::string environment;  // its name on the worker; "": the worker's only environment
   std::string label;        // in messages; "": same as `environment`
+  std::map<std::string, std::string> tasks;    // task of a row -> another `environment`
   std::map<std::string, std::string> options;  // a row's field of the same name overrides it
   int32_t max_turns = 8;
   int32_t max_turn_tokens = 0;  // tokens per turn; 0: bounded by max_new_tokens only

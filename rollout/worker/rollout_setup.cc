@@ -7,6 +7,7 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "job/tasks.h"
 #include "text/row_tokens.h"
 
 namespace freshet {
@@ -56,11 +57,12 @@ SamplingParams MakeEvalSampling(const job::v1::JobSpec& spec, const job::v1::Eva
 }
 
 absl::StatusOr<std::shared_ptr<const Prompt>> MakeHeldOutPrompt(
-    const job::v1::Dataset& dataset, const Tokenizer& tokenizer, int64_t row,
-    const std::string& text, std::map<std::string, std::string> attributes) {
+    const job::v1::JobSpec& spec, const Tokenizer& tokenizer, int64_t row, const std::string& text,
+    std::map<std::string, std::string> attributes) {
   Prompt prompt;
   prompt.ordinal = row;
-  FRESHET_ASSIGN_OR_RETURN(prompt.prompt_ids, EncodePrompt(tokenizer, dataset, text));
+  FRESHET_ASSIGN_OR_RETURN(prompt.prompt_ids,
+                           EncodePrompt(tokenizer, DatasetOfRow(spec, attributes), text));
   prompt.attributes = std::move(attributes);
   prompt.attributes["prompt"] = text;
   return std::make_shared<const Prompt>(std::move(prompt));
@@ -102,6 +104,9 @@ EpisodeOptions MakeEpisodeOptions(const job::v1::JobSpec& spec) {
   } else {
     options.environment = environment.type();
   }
+  for (const auto& [name, task] : spec.tasks()) {
+    if (task.has_environment()) options.tasks[name] = task.environment();
+  }
   options.options.insert(environment.options().begin(), environment.options().end());
   options.max_turns = static_cast<int32_t>(environment.max_turns());
   options.max_turn_tokens = static_cast<int32_t>(environment.max_turn_tokens());
@@ -121,7 +126,7 @@ AgentOptions MakeAgentOptions(const job::v1::JobSpec& spec, const std::string& b
   options.base_url = base_url;
   options.model = spec.name();
   options.options.insert(environment.options().begin(), environment.options().end());
-  options.chat = spec.dataset().has_chat();
+  options.chat = AnyDataset(spec).has_chat();
   options.timeout = absl::Milliseconds(environment.timeout_ms());
   options.max_concurrent = environment.max_concurrent();
   return options;
@@ -136,7 +141,7 @@ EpisodeText MakeEpisodeText(const job::v1::JobSpec& spec, const Tokenizer& token
     return tokenizer.Encode(observation, SpecialTokens::kPlain);
   };
   if (spec.environment().observations() == "messages") {
-    text.converse = [&tokenizer, chat = spec.dataset().chat()](
+    text.converse = [&tokenizer, chat = AnyDataset(spec).chat()](
                         const std::string& prompt) -> absl::StatusOr<EpisodeConversation> {
       FRESHET_ASSIGN_OR_RETURN(ChatRequest row, MakeConversation(chat, prompt));
       return EpisodeConversation::Create(tokenizer, std::move(row));

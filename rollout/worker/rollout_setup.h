@@ -31,8 +31,8 @@ SamplingParams MakeEvalSampling(const job::v1::JobSpec& spec, const job::v1::Eva
 // The prompt of held-out row `row`. `attributes` are the row's fields; `prompt` is added. Errors:
 // see EncodePrompt.
 absl::StatusOr<std::shared_ptr<const Prompt>> MakeHeldOutPrompt(
-    const job::v1::Dataset& dataset, const Tokenizer& tokenizer, int64_t row,
-    const std::string& text, std::map<std::string, std::string> attributes);
+    const job::v1::JobSpec& spec, const Tokenizer& tokenizer, int64_t row, const std::string& text,
+    std::map<std::string, std::string> attributes);
 // Seed of evaluations: a separate stream, the same for every version.
 uint64_t EvalSeed(const job::v1::JobSpec& spec);
 

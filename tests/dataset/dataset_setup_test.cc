@@ -1,6 +1,10 @@
 #include "dataset/dataset_setup.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/str_cat.h"
+#include "dataset/task_mixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "job/job_parser.h"
@@ -13,6 +17,7 @@ namespace {
 
 using testing::AllOf;
 using testing::Contains;
+using testing::DoubleEq;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
@@ -73,6 +78,81 @@ TEST_F(DatasetSetup, AnEvaluationSetHasItsOwnFileOrSharesTheHeldOutRows) {
   EXPECT_EQ(data.held_out[1]->Get(0)->prompt, "7");
 }
 
+TEST_F(DatasetSetup, TasksAlternateByTheirWeightsAndNameTheirRows) {
+  job_["dataset"] = "";
+  job_["tasks"] =
+      "{copies: {weight: 3, dataset: {type: copy, symbols: \"012\", length: 2, train_rows: 5}}, "
+      "fixed: {dataset: {type: template, prompt: \"{q}\", answer: a, shuffle: false, "
+      "rows: [{q: \"7\", a: \"7\"}, {q: \"8\", a: \"8\"}]}}}";
+  job_["eval"] = "{rows: 2}";
+  const JobDatasets data = Open();
+  ASSERT_NE(data.train, nullptr);
+  EXPECT_EQ(data.train->size(), 5 + 2);
+  std::vector<std::string> tasks;
+  std::vector<std::string> fixed;
+  for (int64_t ordinal = 0; ordinal < 12; ++ordinal) {
+    const DatasetRow row = *data.train->Get(data.train->RowOf(3, ordinal, true));
+    tasks.push_back(row.attributes.at("task"));
+    if (tasks.back() == "fixed") fixed.push_back(row.prompt);
+  }
+  for (size_t round = 0; round < 12; round += 4) {
+    EXPECT_EQ(std::count(tasks.begin() + round, tasks.begin() + round + 4, "copies"), 3);
+  }
+  EXPECT_THAT(fixed, ElementsAre("7", "8", "7"));
+  EXPECT_EQ(data.train->Where(6), "task fixed: dataset.rows[1]");
+  ASSERT_EQ(data.held_out.size(), 2U);
+  EXPECT_EQ(data.held_out[0]->Get(0)->attributes.at("task"), "copies");
+  EXPECT_EQ(data.held_out[1]->Get(1)->prompt, "8");
+  EXPECT_EQ(data.held_out[1]->Get(1)->attributes.at("task"), "fixed");
+}
+
+TEST(TaskOrder, SpreadsEveryTaskEvenly) {
+  EXPECT_THAT(TaskOrder({1}), ElementsAre(0));
+  EXPECT_THAT(TaskOrder({2, 1, 1}), ElementsAre(0, 1, 2, 0));
+  EXPECT_THAT(TaskOrder({1, 3}), ElementsAre(1, 0, 1, 1));
+}
+
+TEST(CurriculumFactor, IsGreatestForTasksThatSucceedHalfOfTheTime) {
+  EXPECT_EQ(CurriculumFactor(std::nullopt, 0.1), 1);
+  EXPECT_EQ(CurriculumFactor(0.5, 0.1), 1);
+  EXPECT_DOUBLE_EQ(CurriculumFactor(0.75, 0.1), 0.75);
+  EXPECT_EQ(CurriculumFactor(0.0, 0.1), 0.1);
+  EXPECT_EQ(CurriculumFactor(1.0, 0.1), 0.1);
+}
+
+TEST(TaskCurriculum, SharesFollowMeasuredSuccess) {
+  TaskCurriculum curriculum({{"a", 1, 2}, {"b", 1, 1}, {"c", 2, 1}}, {0.1, 0.5});
+  EXPECT_THAT(curriculum.shares(), ElementsAre(0.25, 0.25, 0.5));
+  curriculum.Observe(0, 1, {{"a", 1.0}, {"b", 5.0}, {"x", 1.0}});  // half, always, unknown
+  EXPECT_THAT(curriculum.shares(),
+              ElementsAre(DoubleEq(1 / 3.1), DoubleEq(0.1 / 3.1), DoubleEq(2 / 3.1)));
+  curriculum.Observe(0, 1, {{"a", 0.0}});  // told twice
+  curriculum.Observe(0, 2, {{"a", 2.0}, {"c", std::nan("")}});
+  EXPECT_THAT(curriculum.shares(),
+              ElementsAre(DoubleEq(0.75 / 2.85), DoubleEq(0.1 / 2.85), DoubleEq(2 / 2.85)));
+  std::vector<int> counts(3);
+  for (int i = 0; i < 285; ++i) ++counts[curriculum.Next()];
+  EXPECT_THAT(counts, ElementsAre(75, 10, 200));
+}
+
+TEST_F(DatasetSetup, ACurriculumChoosesTheTasksAndEachGoesThroughItsRows) {
+  job_["dataset"] = "";
+  job_["eval"] = "";
+  job_["warmup"] = "";
+  const std::string rows = "dataset: {type: template, prompt: \"{q}\", shuffle: false, rows: ";
+  job_["tasks"] = "{a: {" + rows + "[{q: \"1\"}, {q: \"2\"}]}}, b: {" + rows + "[{q: \"3\"}]}}}";
+  job_["reward"] = "{components: {c: {type: contains, text: \"1\"}}}";
+  job_["curriculum"] = "{least_factor: 0.01, smoothing: 1}";
+  const JobDatasets data = Open();
+  ASSERT_NE(data.curriculum, nullptr);
+  data.curriculum->Observe(0, 1, {{"a", 0.5}, {"b", 1.0}});
+  std::vector<int64_t> chosen;
+  for (const int64_t ordinal : {10, 11, 11, 12, 13}) {
+    chosen.push_back(data.train->RowOf(3, ordinal, true));
+  }
+  EXPECT_THAT(chosen, ElementsAre(1, 0, 0, 1, 0)) << "a began at its sixth prompt";
+}
+
 TEST_F(DatasetSetup, RowsMustHaveTheFieldsOfTheRewards) {
   const ScratchFolder scratch;
   scratch.Write("rows.jsonl", "{\"q\": \"1\", \"name\": \"x\"}\n{\"q\": \"2\"}\n");
@@ -117,7 +197,7 @@ TEST_F(DatasetSetup, TheFeederFollowsTheJob) {
   EXPECT_EQ(options.seed, 11U);
   EXPECT_FALSE(options.shuffle);
   EXPECT_EQ(options.max_prompt_tokens, 6);
-  EXPECT_THAT(*MakePromptEncoder({}, *tokenizer_)("7="), ElementsAre(7, 10));
+  EXPECT_THAT(*MakePromptEncoder({}, *tokenizer_)({"7=", {}}), ElementsAre(7, 10));
 }
 
 }  // namespace

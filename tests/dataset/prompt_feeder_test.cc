@@ -39,7 +39,8 @@ std::unique_ptr<Dataset> DatasetOf(const std::vector<std::string>& prompts) {
 }
 
 // Token ids are bytes; '!' cannot be encoded.
-absl::StatusOr<std::vector<int32_t>> Encode(const std::string& text) {
+absl::StatusOr<std::vector<int32_t>> Encode(const DatasetRow& row) {
+  const std::string& text = row.prompt;
   if (text == "!") return absl::InvalidArgumentError("no token for '!'");
   if (text == "empty") return std::vector<int32_t>();
   return std::vector<int32_t>(text.begin(), text.end());

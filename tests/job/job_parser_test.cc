@@ -194,12 +194,11 @@ TEST(ParseJob, TellsEverythingAtOnceInTheOrderOfTheFile) {
           "job.yaml:5: staleness.policy: must be one of wait, drop, requeue, mask, got 'never'",
           "--set: trainer.steps: expected an integer, got 'x'",
           "job.yaml: name: is required but missing",
-          "job.yaml: dataset.type: is required but missing; give one of arithmetic, copy, "
-          "template, jsonl",
           "job.yaml: reward.components: is required but missing",
           "job.yaml: optimizer.learning_rate: is required but missing",
           "job.yaml: tokenizer: is required with model.init random, for example {type: char, "
-          "alphabet: \"0123456789+=\"}"));
+          "alphabet: \"0123456789+=\"}",
+          "job.yaml: dataset: is required but missing; give it, or tasks"));
 }
 
 }  // namespace

@@ -54,6 +54,7 @@ struct PolicyLearnerOptions {
   double temperature = 1.0;      // of the rollouts; 0 counts as 1
   int64_t max_new_tokens = 1;    // constant of the sequence_sum_norm aggregate
   bool whole_responses = false;  // see MakeTrainingRows
+  bool by_task = false;          // likewise
   LearningRateSchedule schedule;
   // Bytes of host memory that the process can still allocate.
   std::function<int64_t()> available_memory = [] { return AvailableMemory(); };

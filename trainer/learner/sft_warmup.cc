@@ -5,6 +5,7 @@
 
 #include "base/row_order.h"
 #include "base/status_macros.h"
+#include "job/tasks.h"
 #include "text/row_tokens.h"
 
 namespace freshet {
@@ -13,9 +14,10 @@ namespace {
 // A separate stream, so that the policy's first prompts are not the last ones of the warm-up.
 constexpr uint64_t kWarmupStream = 0x73667477ULL;
 
-absl::StatusOr<SftExample> MakeExample(const job::v1::Dataset& dataset, const Tokenizer& tokenizer,
+absl::StatusOr<SftExample> MakeExample(const job::v1::JobSpec& spec, const Tokenizer& tokenizer,
                                        WarmupRows& rows, int64_t index) {
   FRESHET_ASSIGN_OR_RETURN(const WarmupRow row, rows.Get(index));
+  const job::v1::Dataset& dataset = DatasetOfRow(spec, row.attributes);
   SftExample example;
   FRESHET_ASSIGN_OR_RETURN(example.prompt, EncodePrompt(tokenizer, dataset, row.prompt));
   FRESHET_ASSIGN_OR_RETURN(example.answer,
@@ -35,8 +37,7 @@ absl::Status RunSftWarmup(const job::v1::JobSpec& spec, const Tokenizer& tokeniz
     std::vector<SftExample> examples;
     for (int64_t i = 0; i < sft.batch_size(); ++i) {
       const int64_t row = RowOfOrdinal(seed, rows.size(), next++, /*shuffle=*/true);
-      FRESHET_ASSIGN_OR_RETURN(SftExample example,
-                               MakeExample(spec.dataset(), tokenizer, rows, row));
+      FRESHET_ASSIGN_OR_RETURN(SftExample example, MakeExample(spec, tokenizer, rows, row));
       examples.push_back(std::move(example));
     }
     FRESHET_ASSIGN_OR_RETURN(const double loss, learner.SftStep(examples, sft.learning_rate()));

@@ -58,7 +58,7 @@ absl::StatusOr<StepPlan> PlanStep(const PolicyLearnerOptions& options, int64_t s
                                   const std::vector<TrainGroup>& groups) {
   FRESHET_ASSIGN_OR_RETURN(TrainingRows all,
                            MakeTrainingRows(groups, options.loss.advantage, options.whole_responses,
-                                            options.loss.credit));
+                                            options.loss.credit, options.by_task));
   const size_t parts = std::min(static_cast<size_t>(options.minibatches_per_step), groups.size());
   StepPlan plan;
   plan.step = step;

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "job/tasks.h"
 #include "trainer/learner/turn_returns.h"
 #include "trainer/loss/advantage.h"
 
@@ -65,8 +67,31 @@ struct SampleAdvantages {
 };
 using TokenAdvantages = std::vector<std::vector<SampleAdvantages>>;  // by group and sample
 
+// Groups that are normalized together: of each task, or all.
+std::vector<std::vector<size_t>> Parts(const std::vector<TrainGroup>& groups, bool by_task) {
+  std::map<std::string, std::vector<size_t>> parts;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const Prompt& prompt = *groups[g].samples.front().sample.prompt;
+    parts[by_task ? TaskOfRow(prompt.attributes) : ""].push_back(g);
+  }
+  std::vector<std::vector<size_t>> result;
+  result.reserve(parts.size());
+  for (auto& [task, part] : parts) result.push_back(std::move(part));
+  return result;
+}
+
+absl::StatusOr<std::vector<std::vector<std::vector<double>>>> PartAdvantages(
+    AdvantageKind kind, const std::vector<std::vector<std::vector<double>>>& returns,
+    bool by_task) {
+  if (by_task && returns.size() == 1 && returns[0].size() == 1) {
+    const std::vector<double> zeros(returns[0][0].size());
+    return std::vector<std::vector<std::vector<double>>>{{zeros}};
+  }
+  return ComputeTurnAdvantages(kind, returns);
+}
+
 absl::StatusOr<TokenAdvantages> OfTurns(const std::vector<TrainGroup>& groups, AdvantageKind kind,
-                                        const std::optional<TurnCredit>& credit) {
+                                        const std::optional<TurnCredit>& credit, bool by_task) {
   TokenAdvantages result;
   std::vector<std::vector<std::vector<double>>> all_returns;
   for (const TrainGroup& group : groups) {
@@ -84,9 +109,15 @@ absl::StatusOr<TokenAdvantages> OfTurns(const std::vector<TrainGroup>& groups, A
       }
     }
   }
-  FRESHET_ASSIGN_OR_RETURN(const auto advantages, ComputeTurnAdvantages(kind, all_returns));
-  for (size_t g = 0; g < groups.size(); ++g) {
-    for (size_t s = 0; s < result[g].size(); ++s) result[g][s].values = advantages[g][s];
+  for (const std::vector<size_t>& part : Parts(groups, by_task)) {
+    std::vector<std::vector<std::vector<double>>> returns;
+    returns.reserve(part.size());
+    for (const size_t g : part) returns.push_back(all_returns[g]);
+    FRESHET_ASSIGN_OR_RETURN(const auto advantages, PartAdvantages(kind, returns, by_task));
+    for (size_t i = 0; i < part.size(); ++i) {
+      std::vector<SampleAdvantages>& samples = result[part[i]];
+      for (size_t s = 0; s < samples.size(); ++s) samples[s].values = advantages[i][s];
+    }
   }
   return result;
 }
@@ -118,7 +149,8 @@ std::vector<std::vector<double>> Means(const std::vector<TrainGroup>& groups,
 
 absl::StatusOr<TrainingRows> MakeTrainingRows(const std::vector<TrainGroup>& groups,
                                               AdvantageKind advantage, bool whole_responses,
-                                              const std::optional<TurnCredit>& credit) {
+                                              const std::optional<TurnCredit>& credit,
+                                              bool by_task) {
   for (const TrainGroup& group : groups) {
     for (const TrainSample& sample : group.samples) {
       if (sample.sample.score == nullptr) {
@@ -126,7 +158,8 @@ absl::StatusOr<TrainingRows> MakeTrainingRows(const std::vector<TrainGroup>& gro
       }
     }
   }
-  FRESHET_ASSIGN_OR_RETURN(const TokenAdvantages by_token, OfTurns(groups, advantage, credit));
+  FRESHET_ASSIGN_OR_RETURN(const TokenAdvantages by_token,
+                           OfTurns(groups, advantage, credit, by_task));
   TrainingRows rows;
   rows.advantages = Means(groups, by_token);
   for (size_t g = 0; g < groups.size(); ++g) {

@@ -51,12 +51,15 @@ struct TrainingRows {
 // INVALID_ARGUMENT for a sample without score, or rewards that ComputeAdvantages rejects.
 // With `credit`, each turn has an advantage of its own (turn_returns.h); `advantages` then holds a
 // sample's mean over its loss-bearing tokens.
+// `by_task`: kinds that normalize over the batch do so over the samples of a task (kTaskField); a
+// sample that is alone there gets 0.
 // `whole_responses`: responses begin with a prompt of their own, and the group's is not part of the
 // sequences. Responses of a group then share a tree if they begin with the same token, whose prefix
 // is what they have in common before the first token with a loss.
 absl::StatusOr<TrainingRows> MakeTrainingRows(const std::vector<TrainGroup>& groups,
                                               AdvantageKind advantage, bool whole_responses = false,
-                                              const std::optional<TurnCredit>& credit = {});
+                                              const std::optional<TurnCredit>& credit = {},
+                                              bool by_task = false);
 
 }  // namespace freshet
 

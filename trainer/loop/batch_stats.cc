@@ -1,5 +1,7 @@
 #include "trainer/loop/batch_stats.h"
 
+#include "job/tasks.h"
+
 namespace freshet {
 namespace {
 
@@ -8,9 +10,12 @@ constexpr double kRounding = 1e-9;
 
 }  // namespace
 
-BatchStats SummarizeBatch(const std::vector<TrainGroup>& groups, double full_marks) {
+BatchStats SummarizeBatch(const std::vector<TrainGroup>& groups,
+                          const std::map<std::string, double>& full_marks) {
   BatchStats stats;
   for (const TrainGroup& group : groups) {
+    const auto own = full_marks.find(TaskOfRow(group.samples.front().sample.prompt->attributes));
+    const double least = (own == full_marks.end() ? full_marks.at("") : own->second) - kRounding;
     size_t solved = 0;
     for (const TrainSample& sample : group.samples) {
       const Response& response = *sample.sample.response;
@@ -18,7 +23,7 @@ BatchStats SummarizeBatch(const std::vector<TrainGroup>& groups, double full_mar
       stats.rewards.push_back(reward);
       stats.completion_tokens.push_back(static_cast<double>(response.response_ids.size()));
       stats.version_spans.push_back(static_cast<double>(response.spans.size()));
-      solved += reward >= full_marks - kRounding ? 1 : 0;
+      solved += reward >= least ? 1 : 0;
     }
     if (solved == group.samples.size()) {
       ++stats.solved_all;

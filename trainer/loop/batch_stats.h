@@ -2,6 +2,8 @@
 #define FRESHET_TRAINER_LOOP_BATCH_STATS_H_
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "datastore/trajectory_store.h"
@@ -19,8 +21,9 @@ struct BatchStats {
   int64_t solved_none = 0;
 };
 
-// `full_marks`: minimum reward of a solved sample. Pure.
-BatchStats SummarizeBatch(const std::vector<TrainGroup>& groups, double full_marks);
+// `full_marks`: minimum reward of a solved sample, by task (TaskNames); "": of other tasks. Pure.
+BatchStats SummarizeBatch(const std::vector<TrainGroup>& groups,
+                          const std::map<std::string, double>& full_marks);
 
 }  // namespace freshet
 

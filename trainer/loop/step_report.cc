@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <utility>
+
+#include "job/tasks.h"
 
 namespace freshet {
 namespace {
@@ -38,6 +41,17 @@ void AddRewards(const std::vector<TrainGroup>& groups, StepMetrics& metrics) {
   for (auto& [name, value] : metrics.reward_components) value /= count;
   metrics.reward_mean = sum / count;
   metrics.reward_std = std::sqrt(std::max(0.0, squares / count - std::pow(sum / count, 2)));
+}
+
+void AddTasks(const std::vector<TrainGroup>& groups, StepMetrics& metrics) {
+  for (const TrainGroup& group : groups) {
+    const std::string task = TaskOfRow(group.samples.front().sample.prompt->attributes);
+    for (const TrainSample& sample : group.samples) {
+      metrics.task_rewards[task] += sample.sample.score->reward;
+      metrics.task_samples[task] += 1;
+    }
+  }
+  for (auto& [task, reward] : metrics.task_rewards) reward /= metrics.task_samples.at(task);
 }
 
 void AddLengths(const std::vector<TrainGroup>& groups, StepMetrics& metrics) {
@@ -87,13 +101,14 @@ StalenessSummary SummarizeStaleness(const std::vector<TrainGroup>& groups, int64
 }
 
 StepMetrics SummarizeStep(const FinishedStep& report, const StoreStats& before,
-                          const StoreStats& now, bool has_reference) {
+                          const StoreStats& now, bool has_reference, bool has_tasks) {
   const TrainStepResult& result = report.result;
   StepMetrics m;
   m.step = report.step;
   m.policy_version = report.policy.version;
   m.lineage = report.policy.lineage;
   AddRewards(*report.groups, m);
+  if (has_tasks) AddTasks(*report.groups, m);
   AddLengths(*report.groups, m);
   m.loss = result.loss;
   m.grad_norm = result.grad_norm;

@@ -26,9 +26,9 @@ StalenessSummary SummarizeStaleness(const std::vector<TrainGroup>& groups, int64
 
 // Metrics of a finished step: rewards, lengths, loss, staleness, and what happened to groups and
 // what the rollouts did between two store readings. step_seconds and wall_seconds stay 0. kl_ref is
-// set iff `has_reference`. Pure.
+// set iff `has_reference`, and rewards of tasks iff `has_tasks`. Pure.
 StepMetrics SummarizeStep(const FinishedStep& report, const StoreStats& before,
-                          const StoreStats& now, bool has_reference);
+                          const StoreStats& now, bool has_reference, bool has_tasks);
 
 // The first `most` samples of the step as rows of samples.jsonl. `decode` converts response tokens
 // to text.

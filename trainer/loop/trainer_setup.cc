@@ -62,6 +62,7 @@ PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const Mode
   options.max_new_tokens = spec.rollout().max_new_tokens();
   options.whole_responses = spec.environment().type() == "openai_agent" ||
                             spec.environment().observations() == "messages";
+  options.by_task = !spec.tasks().empty();
   options.schedule = MakeSchedule(spec);
   options.beta1 = spec.optimizer().beta1();
   options.beta2 = spec.optimizer().beta2();

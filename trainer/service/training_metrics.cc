@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "job/tasks.h"
 #include "trainer/loss/importance_ratio.h"
 
 namespace freshet {
@@ -32,12 +33,10 @@ Buckets AgeBuckets(int64_t bound) {
   return {ages.begin(), ages.end()};
 }
 
-double FullMarks(const job::v1::Reward& reward) {
-  double sum = 0;
-  for (const auto& [name, component] : reward.components()) {
-    sum += std::max(0.0, component.weight());
-  }
-  return sum;
+std::map<std::string, double> MarksByTask(const job::v1::JobSpec& spec) {
+  std::map<std::string, double> marks = {{"", 0}};
+  for (const std::string& task : TaskNames(spec)) marks[task] = FullMarks(spec, task);
+  return marks;
 }
 
 Labels With(Labels labels, const char* name, const std::string& value) {
@@ -70,9 +69,11 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
                       "trained policy and the one that sampled it, in the last step.")),
       learning_rate_(
           GaugeFamily(registry, "freshet_learning_rate", "Learning rate of the last step.")),
+      task_reward_(GaugeFamily(registry, "freshet_task_reward_mean",
+                               "Mean reward of a task's samples in the last step.")),
       job_(job),
       staleness_bound_(spec.staleness().max()),
-      full_marks_(FullMarks(spec.reward())) {
+      full_marks_(MarksByTask(spec)) {
   const Labels labels = {{"job", job}};
   staleness_ = {HistogramFamily(registry, "freshet_trajectory_staleness_versions",
                                 "Age of trained tokens in policy versions; one observation per "
@@ -107,6 +108,13 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
                                "Trained groups by how many of their samples got the full reward: "
                                "the sum of the positive weights.");
   for (const char* outcome : kSolved) solved_[outcome] = {solved, With(labels, "outcome", outcome)};
+  if (!spec.tasks().empty()) {
+    auto& samples =
+        CounterFamily(registry, "freshet_task_samples_total", "Trained samples by task.");
+    for (const std::string& task : TaskNames(spec)) {
+      task_samples_[task] = {samples, With(labels, "task", task)};
+    }
+  }
   wait_ = {CounterFamily(registry, "freshet_trainer_wait_seconds_total",
                          "Seconds that the trainer waited for samples."),
            labels};
@@ -173,16 +181,22 @@ void TrainingMetrics::OnStep(const StepMetrics& m) {
   SetLast(importance_, "", m.importance_weight_mean);
   SetLast(logprob_diff_, "", m.logprob_diff);
   SetLast(learning_rate_, "", m.learning_rate);
+  for (const auto& [task, reward] : m.task_rewards) SetLast(task_reward_, task, reward, "task");
+  for (auto& [task, samples] : task_samples_) {
+    const auto trained = m.task_samples.find(task);
+    if (trained != m.task_samples.end()) samples->Increment(trained->second);
+  }
   waited_ += m.trainer_wait_seconds;
   metrics::RaiseTo(*wait_, waited_);
 }
 
-void TrainingMetrics::SetLast(metrics::Gauges& family, const std::string& kind, double value) {
+void TrainingMetrics::SetLast(metrics::Gauges& family, const std::string& kind, double value,
+                              const char* name) {
   const std::pair<metrics::Gauges*, std::string> key{&family, kind};
   auto found = last_.find(key);
   if (found == last_.end()) {
     Labels labels = {{"job", job_}};
-    if (!kind.empty()) labels["kind"] = kind;
+    if (!kind.empty()) labels[name] = kind;
     found = last_.emplace(key, metrics::GaugeSeries(family, labels)).first;
   }
   found->second->Set(value);

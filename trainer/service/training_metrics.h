@@ -36,9 +36,9 @@ class TrainingMetrics {
   void OnWaiting(double seconds) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // `kind`: label value, omitted if empty.
-  void SetLast(metrics::Gauges& family, const std::string& kind, double value)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // `kind`: value of the label `name`, omitted if empty.
+  void SetLast(metrics::Gauges& family, const std::string& kind, double value,
+               const char* name = "kind") ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const metrics::Buckets age_edges_;
   metrics::HistogramSeries staleness_;
@@ -57,10 +57,12 @@ class TrainingMetrics {
   metrics::CounterSeries flops_;
   metrics::GaugeSeries version_;
   metrics::Gauges &kl_, &reward_mean_, &loss_, &entropy_, &clip_, &grad_norm_, &importance_,
-      &logprob_diff_, &learning_rate_;
+      &logprob_diff_, &learning_rate_, &task_reward_;
   const std::string job_;
   const int64_t staleness_bound_;
-  const double full_marks_;  // reward of a sample that satisfies every component
+  // Reward of a sample that satisfies every component, by task.
+  const std::map<std::string, double> full_marks_;
+  std::map<std::string, metrics::CounterSeries> task_samples_;
   Mutex mu_;
   // Values of the last step. A series is created with its first value, so that no curve starts at
   // 0.

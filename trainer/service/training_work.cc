@@ -326,7 +326,8 @@ absl::Status TrainingWork::OnCommitted() {
 }
 
 absl::Status TrainingWork::OnStep(const FinishedStep& report, const WeightSnapshot&) {
-  StepMetrics metrics = SummarizeStep(report, stats_before_, *stats_now_, learner_.has_reference);
+  StepMetrics metrics = SummarizeStep(report, stats_before_, *stats_now_, learner_.has_reference,
+                                      !spec_.tasks().empty());
   const absl::Time now = context_.clock->Now();
   metrics.step_seconds = absl::ToDoubleSeconds(now - last_step_);
   metrics.wall_seconds = absl::ToDoubleSeconds(now - started_);

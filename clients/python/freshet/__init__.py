@@ -25,6 +25,7 @@ from freshet.mcp_environment import mcp_environment
 from freshet.openenv_environment import openenv_environment
 from freshet.reward_processes import RewardProcesses
 from freshet.rewards import RewardServer, serve_reward
+from freshet.teams import Team, TeamServer, serve_team
 
 __all__ = [
     "Client",
@@ -42,11 +43,13 @@ __all__ = [
     "Refused",
     "RewardProcesses",
     "RewardServer",
+    "Team",
+    "TeamServer",
     "TimedOut",
     "gymnasium_environment",
     "mcp_environment",
     "openenv_environment",
     "serve_env",
     "serve_reward",
+    "serve_team",
 ]
-__version__ = "0.1.0"

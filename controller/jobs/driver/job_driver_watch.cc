@@ -27,11 +27,14 @@ void TakeEvaluation(const EvalMetrics& eval, JobRecord& record) {
   if (IsFirstEvalSet(record.spec(), eval.eval_name)) record.set_eval_accuracy(eval.eval_accuracy);
 }
 
-// Applies a row of metrics to the record's progress.
-void TakeMetrics(const job::v1::Event& event, JobRecord& record) {
+// Applies a row of metrics to the record's progress, and to `curriculum` unless null.
+void TakeMetrics(const job::v1::Event& event, JobRecord& record, TaskCurriculum* curriculum) {
   const absl::StatusOr<MetricsRow> row = ParseMetricsRow(event.metrics_json());
   if (!row.ok()) return;
   if (const auto* step = std::get_if<StepMetrics>(&*row)) {
+    if (curriculum != nullptr) {
+      curriculum->Observe(step->lineage, step->step, step->task_rewards);
+    }
     const auto key = std::make_pair(step->lineage, step->step);
     if (key < std::make_pair(record.lineage(), record.step())) return;
     record.set_lineage(step->lineage);
@@ -109,6 +112,11 @@ absl::Status JobDriver::LookAtStore() {
 absl::Status JobDriver::ReadProgress(JobRecord& record, bool save) {
   JobRecord read = record;
   std::vector<cluster::v1::KeyedEvent> notices;
+  std::shared_ptr<TaskCurriculum> curriculum;
+  {
+    MutexLock lock(mu_);
+    if (inputs_ != nullptr) curriculum = inputs_->data.curriculum;
+  }
   while (true) {
     absl::StatusOr<EventPage> page = context_.events.Read(EventStream(id_), read.metrics_cursor(),
                                                           kEventsPerRead, absl::ZeroDuration());
@@ -120,7 +128,7 @@ absl::Status JobDriver::ReadProgress(JobRecord& record, bool save) {
     for (const StoredEvent& stored : page->events) {
       job::v1::Event event;
       if (!event.ParseFromString(stored.value)) continue;
-      if (event.has_metrics_json()) TakeMetrics(event, read);
+      if (event.has_metrics_json()) TakeMetrics(event, read, curriculum.get());
       if (!event.has_notice()) continue;
       event.set_cursor(StrCat(stored.cursor));
       notices.emplace_back().set_key(stored.key);

@@ -16,7 +16,7 @@
 
 namespace freshet {
 
-// What a controller needs of a job besides its spec. Immutable; thread-safe.
+// What a controller needs of a job besides its spec. Thread-safe; immutable but for the curriculum.
 struct JobInputs {
   std::shared_ptr<const trainer::v1::ModelBundle> model;
   std::unique_ptr<Tokenizer> tokenizer;

@@ -1,11 +1,13 @@
 #include "services/reward/scorers/composite_scorer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/str_cat.h"
+#include "job/tasks.h"
 
 namespace freshet {
 namespace {
@@ -15,10 +17,15 @@ void AddSteps(double weight, const std::vector<StepReward>& steps, std::map<int3
   for (const auto& [end, reward] : steps) sum[end] += weight * reward;
 }
 
+bool Applies(const std::vector<std::string>& tasks, const std::string& task) {
+  return tasks.empty() || std::find(tasks.begin(), tasks.end(), task) != tasks.end();
+}
+
 }  // namespace
 
-void CompositeScorer::Add(std::string name, double weight, std::unique_ptr<Scorer> scorer) {
-  components_.push_back({std::move(name), weight, std::move(scorer)});
+void CompositeScorer::Add(std::string name, double weight, std::unique_ptr<Scorer> scorer,
+                          std::vector<std::string> tasks) {
+  components_.push_back({std::move(name), weight, std::move(scorer), std::move(tasks)});
 }
 
 absl::StatusOr<freshet::Score> CompositeScorer::Score(const ScoreInput& input) const {
@@ -33,10 +40,12 @@ absl::StatusOr<freshet::Score> CompositeScorer::Score(const ScoreInput& input) c
 
 absl::StatusOr<freshet::Score> CompositeScorer::AddUp(const ScoreInput& input) const {
   const absl::Time deadline = SystemClock::Get().Now() + input.timeout;
+  const std::string task = TaskOfRow(input.attributes);
   freshet::Score result;
   std::map<int32_t, double> steps;  // by end; those of the episode also without a reward
   for (const auto& [end, reward] : input.env_steps) steps[end] = 0;
   for (const Component& component : components_) {
+    if (!Applies(component.tasks, task)) continue;
     ScoreInput rest = input;
     rest.timeout = deadline - SystemClock::Get().Now();
     if (rest.timeout <= absl::ZeroDuration()) {

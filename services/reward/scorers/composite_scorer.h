@@ -16,13 +16,15 @@ namespace freshet {
 // Weighted sum of named scorers. Thread-compatible: const methods may run concurrently.
 class CompositeScorer {
  public:
-  void Add(std::string name, double weight, std::unique_ptr<Scorer> scorer);
+  // `tasks`: the tasks (kTaskField) whose samples the component scores; empty: all.
+  void Add(std::string name, double weight, std::unique_ptr<Scorer> scorer,
+           std::vector<std::string> tasks = {});
   // Sets the observer of all later Score calls; may be null.
   void SetObserver(std::shared_ptr<ScoreObserver> observer) { observer_ = std::move(observer); }
 
   // The components share the input's timeout. Reward is sum(weight * value); `components` holds the
   // unweighted values by name, and their parts as "NAME/PART"; the steps are weighted. The outcome
-  // is kWrongFormat if any component's is.
+  // is kWrongFormat if any component's is. Only components of the sample's task count.
   //
   // If any component fails or gives a non-finite value, the whole call fails with the component's
   // code and its name in the message: a failure is never a reward.
@@ -33,6 +35,7 @@ class CompositeScorer {
     std::string name;
     double weight = 0;
     std::unique_ptr<Scorer> scorer;
+    std::vector<std::string> tasks;
   };
   absl::StatusOr<freshet::Score> AddUp(const ScoreInput& input) const;
 

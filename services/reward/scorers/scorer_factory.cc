@@ -166,7 +166,7 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const RewardComponent& option
   std::vector<const google::protobuf::FieldDescriptor*> given;
   options.GetReflection()->ListFields(options, &given);
   for (const auto* field : given) {
-    if (field->name() != "type" && field->name() != "weight" &&
+    if (field->name() != "type" && field->name() != "weight" && field->name() != "tasks" &&
         !type.used.contains(field->name())) {
       return InvalidArgument(field->name(), " has no effect with type ", options.type(),
                              "; leave it out");
@@ -196,7 +196,7 @@ absl::StatusOr<std::unique_ptr<CompositeScorer>> MakeCompositeScorer(
     if (!scorer.ok()) {
       return InvalidArgument("reward.components.", name, ".", Message(scorer.status()));
     }
-    result->Add(name, weight, *std::move(scorer));
+    result->Add(name, weight, *std::move(scorer), {options.tasks().begin(), options.tasks().end()});
   }
   return result;
 }

@@ -3,6 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/trainer/learner/train_groups.h"
+#include "trainer/loss/advantage.h"
 
 namespace freshet {
 namespace {
@@ -63,6 +64,34 @@ TEST(MakeTrainingRows, AdvantagesAreOfTheKindAskedFor) {
   ASSERT_TRUE(rows.ok());
   EXPECT_THAT(rows->columns[1].advantages,
               ElementsAre(FloatEq(-4), FloatEq(-4), FloatEq(4), FloatEq(4)));
+}
+
+TEST(MakeTrainingRows, ATaskIsNormalizedByItself) {
+  std::vector<TrainGroup> groups = TwoGroups();
+  groups.push_back(groups[1]);
+  const auto set_task = [](TrainGroup& group, const std::string& task) {
+    auto prompt = std::make_shared<Prompt>(*group.samples[0].sample.prompt);
+    prompt->attributes["task"] = task;
+    for (TrainSample& sample : group.samples) sample.sample.prompt = prompt;
+  };
+  set_task(groups[0], "a");
+  set_task(groups[1], "b");
+  set_task(groups[2], "a");
+  const auto advantages = [&groups](bool by_task) {
+    return MakeTrainingRows(groups, AdvantageKind::kReinforcePp, false, {}, by_task)->advantages;
+  };
+  const auto alone = [&groups](std::vector<size_t> wanted) {
+    std::vector<std::vector<double>> rewards;
+    for (const size_t g : wanted) {
+      rewards.push_back(
+          {groups[g].samples[0].sample.score->reward, groups[g].samples[1].sample.score->reward});
+    }
+    return *ComputeAdvantages(AdvantageKind::kReinforcePp, rewards);
+  };
+  EXPECT_EQ(advantages(false), alone({0, 1, 2}));
+  EXPECT_THAT(advantages(true), ElementsAre(alone({0, 2})[0], alone({1})[0], alone({0, 2})[1]));
+  groups[1].samples.pop_back();
+  EXPECT_THAT(advantages(true)[1], ElementsAre(0));
 }
 
 TEST(MakeTrainingRows, EachTurnHasItsOwnAdvantage) {

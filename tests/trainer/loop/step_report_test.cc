@@ -93,14 +93,16 @@ TEST(SummarizeStep, CountsWhatHappenedBetweenTwoReadingsOfTheStore) {
   before.generation = {1000, absl::Seconds(10), absl::Seconds(2)};
   before.transitions[static_cast<size_t>(GroupState::kFiltered)] = 3;
   now = before;
-  const StepMetrics nothing = SummarizeStep(report, before, now, /*has_reference=*/false);
+  const StepMetrics nothing =
+      SummarizeStep(report, before, now, /*has_reference=*/false, /*has_tasks=*/true);
   EXPECT_EQ(nothing.tokens_generated, 0);
   EXPECT_EQ(nothing.rollout_idle_seconds, 0);
   EXPECT_EQ(nothing.weight_swap_seconds, 0);
   EXPECT_EQ(nothing.groups_filtered, 0);
   now.generation = {1500, absl::Milliseconds(11'500), absl::Milliseconds(2250)};
   now.transitions[static_cast<size_t>(GroupState::kFiltered)] = 5;
-  const StepMetrics metrics = SummarizeStep(report, before, now, /*has_reference=*/false);
+  const StepMetrics metrics =
+      SummarizeStep(report, before, now, /*has_reference=*/false, /*has_tasks=*/true);
   EXPECT_EQ(metrics.tokens_generated, 500);
   EXPECT_DOUBLE_EQ(metrics.rollout_idle_seconds, 1.5);
   EXPECT_DOUBLE_EQ(metrics.weight_swap_seconds, 0.25);

@@ -198,19 +198,24 @@ TEST(SummarizeBatch, CountsGroupsByTheirSolvedSamples) {
     score->reward = reward;
     made.sample.response = response;
     made.sample.score = score;
+    made.sample.prompt = std::make_shared<Prompt>();
     return made;
   };
   TrainGroup all, some, none;
   all.samples = {sample(1, 3), sample(0.1 + 0.7 + 0.2, 2)};
   some.samples = {sample(1, 1), sample(0.9, 1)};
   none.samples = {sample(-1, 1), sample(0, 5)};
-  const BatchStats stats = SummarizeBatch({all, some, none}, 1);
+  const BatchStats stats = SummarizeBatch({all, some, none}, {{"", 1}});
   EXPECT_EQ(stats.solved_all, 1);
   EXPECT_EQ(stats.solved_some, 1);
   EXPECT_EQ(stats.solved_none, 1);
   EXPECT_THAT(stats.completion_tokens, testing::ElementsAre(3, 2, 1, 1, 1, 5));
   EXPECT_THAT(stats.version_spans, testing::Each(2));
   EXPECT_EQ(stats.rewards.size(), 6U);
+  auto easy = std::make_shared<Prompt>();
+  easy->attributes["task"] = "easy";
+  for (TrainSample& made : some.samples) made.sample.prompt = easy;
+  EXPECT_EQ(SummarizeBatch({some}, {{"", 1}, {"easy", 0.9}}).solved_all, 1);
 }
 
 }  // namespace

@@ -194,6 +194,23 @@ TEST(CompositeScorer, SumsWeightedValuesAndKeepsThemByName) {
   EXPECT_EQ(score->outcome, ScoreOutcome::kOk);
 }
 
+TEST(CompositeScorer, OnlyComponentsOfTheSamplesTaskCount) {
+  CompositeScorer scorer;
+  const auto one = [](const ScoreInput&) { return ComponentScore{1}; };
+  scorer.Add("all", 1, std::make_unique<CallbackScorer>(one));
+  scorer.Add("sums", 2, std::make_unique<CallbackScorer>(one), {"sums", "products"});
+  const auto components = [&scorer](const Attributes& row) {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : scorer.Score(ScoreInput{"", 0, true, row})->components) {
+      names.push_back(name);
+    }
+    return names;
+  };
+  EXPECT_THAT(components({{"task", "sums"}}), testing::ElementsAre("all", "sums"));
+  EXPECT_THAT(components({{"task", "words"}}), testing::ElementsAre("all"));
+  EXPECT_THAT(components({}), testing::ElementsAre("all"));
+}
+
 TEST(CompositeScorer, KeepsThePartsOfAComponentBesideIt) {
   const auto score =
       ScoreWith({{2, ComponentScore{0.75, ScoreOutcome::kOk, {{"digits", 1}, {"length", -0.25}}}},

@@ -1,0 +1,286 @@
+"""Trains several policies on the same episodes: each is a job of its own, and a team plays their tasks together.
+
+    from freshet.teams import serve_team
+
+    def episode(members, row):
+        plan = members["planner"].complete(row["question"])         # or use OpenAI's client with members["planner"].task
+        answer = members["worker"].complete(plan + "=")             # every member must be asked at least once
+        return 1.0 if answer == row["answer"] else 0.0              # or {"planner": 1.0, "worker": 0.5}
+
+    serve_team(episode, {"planner": "127.0.0.1:7201", "worker": "127.0.0.1:7202"})
+
+Every member is a job with `environment: {type: openai_agent}` and the member's address, all with the same group_size. A
+task of one member waits for those of the others with the same numbers of prompt and sample; then the episode is played
+once, and every member's sample gets its reward. `row` is the row of the first member. Only rewards cross between the
+jobs: each has its own model, trainer, engines, loss and staleness bound.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import http.client
+import http.server
+import json
+import math
+import ssl
+import threading
+import time
+import typing
+import urllib.parse
+
+_MAX_TASK_BYTES = 16 << 20
+_MAX_ANSWER_BYTES = 64 << 20
+_PATIENCE = 300.0
+_MARGIN = 2.0  # seconds of a task's time limit that are left for the way back
+
+Reward = typing.Union[float, collections.abc.Mapping]
+
+
+class EpisodeFailed(Exception):
+    """The episode has no reward; every member's sample is tried again."""
+
+
+class Member:
+    """One policy in one episode. `task` is the agent's task (docs/agents.md)."""
+
+    def __init__(self, name: str, task: dict, deadline: float, context: ssl.SSLContext | None = None):
+        self.name = name
+        self.task = task
+        self._deadline = deadline
+        self._context = context
+
+    def complete(self, prompt: str, **parameters) -> str:
+        """The completion of `prompt` by this member's policy. Other parameters are those of /v1/completions."""
+        body = {"model": self.task["model"], "prompt": prompt, **parameters}
+        return self._post("/completions", body)["choices"][0]["text"]
+
+    def chat(self, messages: list, **parameters) -> dict:
+        """The assistant's message that follows `messages`. Other parameters are those of /v1/chat/completions."""
+        body = {"model": self.task["model"], "messages": messages, **parameters}
+        return self._post("/chat/completions", body)["choices"][0]["message"]
+
+    def _post(self, path: str, body: dict) -> dict:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise EpisodeFailed(f"{self.name}: the episode's time is used up")
+        url = urllib.parse.urlsplit(self.task["base_url"])
+        if url.scheme == "https":
+            connection = http.client.HTTPSConnection(url.netloc, timeout=left, context=self._context)
+        else:
+            connection = http.client.HTTPConnection(url.netloc, timeout=left)
+        try:
+            connection.request(
+                "POST",
+                url.path.rstrip("/") + path,
+                json.dumps(body),
+                {"Content-Type": "application/json", "Authorization": f"Bearer {self.task['api_key']}"},
+            )
+            answer = connection.getresponse()
+            text = answer.read(_MAX_ANSWER_BYTES + 1)
+            if answer.status != 200:
+                raise EpisodeFailed(f"{self.name}: status {answer.status}: {text[:300].decode(errors='replace')}")
+            if len(text) > _MAX_ANSWER_BYTES:
+                raise EpisodeFailed(f"{self.name}: the answer has more than {_MAX_ANSWER_BYTES} bytes")
+            return json.loads(text)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise EpisodeFailed(f"{self.name}: {error}") from error
+        finally:
+            connection.close()
+
+
+def sample_key(uid: str) -> tuple[int, int]:
+    """The prompt's number and the sample's index in its group, from a uid JOB/ORDINAL/ATTEMPT/INDEX."""
+    parts = uid.rsplit("/", 3)
+    if len(parts) != 4:
+        raise ValueError(f"sample: {uid!r} is no uid of a training sample")
+    return int(parts[1]), int(parts[3])
+
+
+class _Waiting:
+    """A member's task that waits for those of the others, or for the episode's end."""
+
+    def __init__(self, task: dict, deadline: float):
+        self.task = task
+        self.deadline = deadline
+        self.ended = threading.Event()
+        self.answer: tuple[int, dict] = (503, {"error": "the episode did not end"})
+
+    def end(self, status: int, answer: dict) -> None:
+        self.answer = (status, answer)
+        self.ended.set()
+
+
+class Team:
+    """Joins the members' tasks and plays their episodes. Thread-safe.
+
+    `trained` are the names of the members with a job. `frozen` maps the names of others to an endpoint,
+    {"base_url": ..., "model": ..., "api_key": ...}, whose policy does not learn here.
+    """
+
+    def __init__(
+        self,
+        episode: collections.abc.Callable[[dict, dict], Reward],
+        trained: collections.abc.Iterable[str],
+        frozen: collections.abc.Mapping[str, dict] | None = None,
+        patience: float = _PATIENCE,
+        context: ssl.SSLContext | None = None,
+    ):
+        self._episode = episode
+        self._trained = tuple(trained)
+        self._frozen = {name: {"api_key": "none", **endpoint} for name, endpoint in (frozen or {}).items()}
+        if not self._trained:
+            raise ValueError("trained: name at least one member")
+        both = set(self._trained) & set(self._frozen)
+        if both:
+            raise ValueError(f"frozen: {min(both)} is also trained")
+        self._patience = patience
+        self._context = context
+        self._lock = threading.Lock()
+        self._waiting: dict[tuple[int, int], dict[str, _Waiting]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """The number of samples whose members have not all come."""
+        with self._lock:
+            return len(self._waiting)
+
+    def play(self, name: str, task: dict) -> tuple[int, dict]:
+        """HTTP status and body of the answer to a member's task. Returns when the episode has ended."""
+        try:
+            key = sample_key(str(task.get("sample", "")))
+            limit = float(task["timeout_s"])
+        except (KeyError, TypeError, ValueError) as error:
+            return 400, {"error": f"{name}: {error}; a team plays training samples only, so leave out `eval`"}
+        mine = _Waiting(task, time.monotonic() + max(limit - _MARGIN, limit / 2))
+        with self._lock:
+            members = self._waiting.setdefault(key, {})
+            earlier = members.pop(name, None)
+            members[name] = mine
+            complete = len(members) == len(self._trained)
+            if complete:
+                del self._waiting[key]
+        if earlier is not None:  # its rollout has given it up
+            earlier.end(503, {"error": "another task for the same sample has come"})
+        if complete:
+            self._play(members)
+        elif not mine.ended.wait(min(self._patience, mine.deadline - time.monotonic())):
+            with self._lock:
+                alone = self._waiting.get(key, {}).get(name) is mine
+                if alone:
+                    missing = [other for other in self._trained if other not in self._waiting[key]]
+                    del self._waiting[key][name]
+                    if not self._waiting[key]:
+                        del self._waiting[key]
+            if alone:
+                return 503, {"error": f"no task of {', '.join(missing)} for prompt {key[0]}, sample {key[1]}"}
+            mine.ended.wait(max(mine.deadline + _MARGIN / 2 - time.monotonic(), 0))  # it is being played
+        return mine.answer
+
+    def _play(self, waiting: dict[str, _Waiting]) -> None:
+        deadline = min(one.deadline for one in waiting.values())
+        members = {name: Member(name, one.task, deadline, self._context) for name, one in waiting.items()}
+        for name, endpoint in self._frozen.items():
+            members[name] = Member(name, endpoint, deadline, self._context)
+        try:
+            rewards = self._rewards(self._episode(members, dict(waiting[self._trained[0]].task["row"])))
+        except Exception as error:  # of the user's function too: the episode is played again
+            text = f"{type(error).__name__}: {error}"[:500]
+            for one in waiting.values():
+                one.end(503, {"error": text})
+            return
+        for name, one in waiting.items():
+            one.end(200, {"reward": rewards[name]})
+
+    def _rewards(self, reward: Reward) -> dict[str, float]:
+        if isinstance(reward, collections.abc.Mapping):
+            rewards = {name: float(reward[name]) for name in self._trained}
+        else:
+            rewards = dict.fromkeys(self._trained, float(reward))
+        for name, value in rewards.items():
+            if not math.isfinite(value):
+                raise EpisodeFailed(f"{name}: the reward is {value}, which is not finite")
+        return rewards
+
+
+class TeamServer:
+    """Serves a team: one address per member, each HOST:PORT; port 0 takes a free one.
+
+    With a host that is not a loopback address, anyone who reaches it can have episodes played, so that it needs
+    insecure=True.
+    """
+
+    def __init__(self, team: Team, addresses: collections.abc.Mapping[str, str], insecure: bool = False):
+        self._servers: dict[str, http.server.ThreadingHTTPServer] = {}
+        for name, address in addresses.items():
+            host, _, port = address.rpartition(":")
+            if host not in ("127.0.0.1", "localhost", "[::1]") and not insecure:
+                self.stop()
+                raise ValueError(f"{address}: listens on other than loopback without TLS; give insecure=True to allow it")
+            self._servers[name] = _Listener((host.strip("[]"), int(port)), _handler(team, name))
+        self._threads = [threading.Thread(target=server.serve_forever, daemon=True) for server in self._servers.values()]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        return {name: "{}:{}".format(*server.server_address[:2]) for name, server in self._servers.items()}
+
+    def stop(self) -> None:
+        """Stops listening. Episodes that are being played end by themselves."""
+        for server in self._servers.values():
+            if getattr(self, "_threads", None):
+                server.shutdown()
+            server.server_close()
+
+
+class _Listener(http.server.ThreadingHTTPServer):
+    request_queue_size = 1024
+    daemon_threads = True
+
+
+def _handler(team: Team, name: str) -> type:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            try:
+                size = int(self.headers.get("Content-Length", ""))
+                if not 0 <= size <= _MAX_TASK_BYTES:
+                    raise ValueError(f"Content-Length is not between 0 and {_MAX_TASK_BYTES}")
+                task = json.loads(self.rfile.read(size))
+                if not isinstance(task, dict):
+                    raise ValueError("the task is no object")
+            except (ValueError, RecursionError) as error:
+                self.close_connection = True
+                return self._answer(400, {"error": str(error)})
+            self._answer(*team.play(name, task))
+
+        def _answer(self, status: int, answer: dict) -> None:
+            body = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    return Handler
+
+
+def serve_team(
+    episode: collections.abc.Callable[[dict, dict], Reward],
+    addresses: collections.abc.Mapping[str, str],
+    frozen: collections.abc.Mapping[str, dict] | None = None,
+    insecure: bool = False,
+) -> None:
+    """Serves a team until Ctrl-C."""
+    server = TeamServer(Team(episode, addresses, frozen), addresses, insecure)
+    print("team on", ", ".join(f"{name}={address}" for name, address in server.addresses.items()), flush=True)
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.stop()

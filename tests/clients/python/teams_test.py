@@ -1,0 +1,190 @@
+"""Teams: tasks of several jobs that are played as one episode."""
+
+import http.client
+import http.server
+import json
+import threading
+import unittest
+
+from freshet.teams import EpisodeFailed, Team, TeamServer, sample_key
+
+SECONDS = 30
+
+
+def task(job, ordinal=5, index=2, attempt=1, **more):
+    return {
+        "base_url": "http://127.0.0.1:9/v1",
+        "api_key": job,
+        "model": job,
+        "sample": f"{job}/{ordinal}/{attempt}/{index}",
+        "timeout_s": SECONDS,
+        "row": {"question": job},
+        **more,
+    }
+
+
+class Calls:
+    """Answers of Team.play, each on a thread of its own."""
+
+    def __init__(self, team):
+        self.team = team
+        self.threads = []
+        self.answers = {}
+
+    def start(self, label, name, sent):
+        def call():
+            self.answers[label] = self.team.play(name, sent)
+
+        self.threads.append(threading.Thread(target=call))
+        self.threads[-1].start()
+
+    def join(self):
+        for thread in self.threads:
+            thread.join(SECONDS)
+        return self.answers
+
+
+class TeamTest(unittest.TestCase):
+    def play(self, episode, *tasks, patience=SECONDS):
+        calls = Calls(Team(episode, ["planner", "worker"], patience=patience))
+        for number, (name, sent) in enumerate(tasks):
+            calls.start(number, name, sent)
+        answers = calls.join()
+        self.assertEqual(calls.team.waiting, 0)
+        return [answers[number] for number in range(len(tasks))]
+
+    def test_members_of_the_same_sample_share_an_episode(self):
+        played = []
+
+        def episode(members, row):
+            played.append((row, {name: member.task["sample"] for name, member in members.items()}))
+            return {"planner": 1, "worker": 0.25} if "/5/" in members["worker"].task["sample"] else 7
+
+        answers = self.play(
+            episode,
+            ("planner", task("p", 5)),
+            ("planner", task("p", 6)),
+            ("worker", task("w", 6, attempt=9)),
+            ("worker", task("w", 5)),
+        )
+        self.assertEqual(
+            answers, [(200, {"reward": 1}), (200, {"reward": 7}), (200, {"reward": 7}), (200, {"reward": 0.25})]
+        )
+        self.assertIn(({"question": "p"}, {"planner": "p/6/1/2", "worker": "w/6/9/2"}), played)
+        self.assertEqual(len(played), 2)
+
+    def test_a_failed_episode_fails_every_member_and_rewards_none(self):
+        def broken(members, row):
+            raise EpisodeFailed("no answer")
+
+        for episode, text in (
+            (broken, "EpisodeFailed: no answer"),
+            (lambda members, row: float("nan"), "not finite"),
+            (lambda members, row: {"planner": 1}, "KeyError"),
+            (lambda members, row: "good", "ValueError"),
+        ):
+            for status, answer in self.play(episode, ("planner", task("p")), ("worker", task("w"))):
+                self.assertEqual(status, 503)
+                self.assertIn(text, answer["error"])
+
+    def test_who_is_missing_is_said(self):
+        ((status, answer),) = self.play(lambda members, row: 1, ("planner", task("p")), patience=0.01)
+        self.assertEqual((status, answer), (503, {"error": "no task of worker for prompt 5, sample 2"}))
+
+    def test_a_later_task_for_a_sample_replaces_the_earlier_one(self):
+        team = Team(lambda members, row: float(members["planner"].task["sample"].split("/")[2]), ["planner", "worker"])
+        calls = Calls(team)
+        calls.start("old", "planner", task("p", attempt=1))
+        while team.waiting == 0:
+            pass
+        calls.start("new", "planner", task("p", attempt=2))
+        calls.threads[0].join(SECONDS)
+        calls.start("worker", "worker", task("w"))
+        answers = calls.join()
+        self.assertEqual(answers["old"][0], 503)
+        self.assertEqual(answers["new"], (200, {"reward": 2}))
+        self.assertEqual(answers["worker"], (200, {"reward": 2}))
+
+    def test_a_task_that_is_no_sample_is_refused(self):
+        for sent in ({}, task("p", sample="x"), task("p", sample="a/b/c/d"), task("p", timeout_s=None)):
+            ((status, _),) = self.play(lambda members, row: 1, ("planner", sent))
+            self.assertEqual(status, 400)
+        self.assertEqual(sample_key("a/job/12/0/3"), (12, 3))
+
+    def test_members_must_be_distinct(self):
+        with self.assertRaises(ValueError):
+            Team(lambda members, row: 1, [])
+        with self.assertRaises(ValueError):
+            Team(lambda members, row: 1, ["a"], {"a": {}})
+
+
+class Endpoint(http.server.BaseHTTPRequestHandler):
+    """Says back who asks for what; 400 for "bad"."""
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        said = f"{self.headers['Authorization']} {self.path} {body.get('prompt') or body['messages']}"
+        answer = json.dumps({"choices": [{"text": said, "message": {"role": "assistant", "content": said}}]}).encode()
+        self.send_response(400 if body.get("prompt") == "bad" else 200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_):
+        pass
+
+
+class TeamServerTest(unittest.TestCase):
+    def setUp(self):
+        endpoint = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
+        threading.Thread(target=endpoint.serve_forever, daemon=True).start()
+        self.addCleanup(endpoint.server_close)
+        self.addCleanup(endpoint.shutdown)
+        self.url = f"http://127.0.0.1:{endpoint.server_address[1]}/v1"
+
+    def post(self, address, body):
+        connection = http.client.HTTPConnection(address, timeout=SECONDS)
+        self.addCleanup(connection.close)
+        connection.request("POST", "/", body)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+    def serve(self, episode, **more):
+        server = TeamServer(Team(episode, ["planner"], **more), {"planner": "127.0.0.1:0"})
+        self.addCleanup(server.stop)
+        return server.addresses["planner"]
+
+    def test_every_member_speaks_through_its_own_endpoint(self):
+        said = []
+
+        def episode(members, row):
+            said.append(members["planner"].complete("2+3", max_tokens=1))
+            said.append(members["judge"].chat([{"role": "user", "content": "x"}])["content"])
+            return 1
+
+        address = self.serve(episode, frozen={"judge": {"base_url": self.url, "model": "m"}})
+        self.assertEqual(self.post(address, json.dumps(task("p", base_url=self.url))), (200, {"reward": 1}))
+        self.assertEqual(said[0], "Bearer p /v1/completions 2+3")
+        self.assertTrue(said[1].startswith("Bearer none /v1/chat/completions [{"), said[1])
+
+    def test_a_refused_or_lost_generation_fails_the_episode(self):
+        address = self.serve(lambda members, row: members["planner"].complete("bad"))
+        status, answer = self.post(address, json.dumps(task("p", base_url=self.url)))
+        self.assertEqual(status, 503)
+        self.assertIn("planner: status 400", answer["error"])
+        status, answer = self.post(address, json.dumps(task("p", base_url="http://127.0.0.1:1/v1")))
+        self.assertEqual(status, 503)
+        self.assertIn("planner: ", answer["error"])
+
+    def test_bodies_that_are_no_task_are_refused(self):
+        address = self.serve(lambda members, row: 1)
+        for body in ("", "{", "[]", "[" * 100_000, b"\xff\xfe"):
+            self.assertEqual(self.post(address, body)[0], 400)
+
+    def test_other_than_loopback_needs_permission(self):
+        with self.assertRaises(ValueError):
+            TeamServer(Team(lambda members, row: 1, ["a"]), {"a": "0.0.0.0:0"})
+
+
+if __name__ == "__main__":
+    unittest.main()
