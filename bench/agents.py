@@ -8,6 +8,8 @@ code      examples/code.yaml, and as a control the same with a reward for the fo
 openenv   examples/successor.yaml, and as a control the same without seeing the letter
 turns     the same, half as long, and as a control without an advantage for each turn
 mcp       examples/lookup.yaml, and as a control the same without the tool
+tasks     examples/tasks.yaml, and as a control the same with one prompt of the weak task in four
+team      examples/team, two policies, and as a control the same with a worker that does not learn
 
 Prints one line per figure and writes build/bench/agents.json. Exits with 1 if a goal is missed.
 """
@@ -86,8 +88,9 @@ def throughput(binaries, rounds):
              "ratio": fast / slow, "unit": "1/s", "goal": 3}]
 
 
-def train(binaries, job, seed, flags, settings):
-    """Trains an example. Returns the mean of each component of the reward in the last ten steps, and the seconds."""
+def train(binaries, job, seed, flags, settings, of=lambda sample: True):
+    """Trains an example. Returns the mean of each component of the reward in the last ten steps, of the samples that
+    `of` chooses, and the seconds."""
     with tempfile.TemporaryDirectory() as folder:
         command = [str(binaries / "freshet"), "local", str(ROOT / "examples" / job), "--run-dir", f"{folder}/run", *flags]
         for setting in (f"seed={seed}", "output.samples_per_step=1000000", *settings):
@@ -99,16 +102,16 @@ def train(binaries, job, seed, flags, settings):
             sys.exit(f"agents: {' '.join(command)}:\n{done.stderr[-2000:]}")
         samples = [json.loads(line) for line in open(f"{folder}/run/samples.jsonl")]
     last = max(sample["step"] for sample in samples)
-    late = [sample["components"] for sample in samples if sample["step"] > last - 10]
+    late = [sample["components"] for sample in samples if sample["step"] > last - 10 and of(sample)]
     return {name: statistics.mean(sample[name] for sample in late) for name in late[0]}, seconds
 
 
-def compare(binaries, seeds, job, component, flags, settings, control):
+def compare(binaries, seeds, job, component, flags, settings, control, **choice):
     """Trains with the settings, and as a control with `control` too. Returns both results and the longest time."""
     trained, controlled, times = [], [], []
     for seed in range(1, seeds + 1):
         for more, results in (((), trained), (control, controlled)):
-            means, seconds = train(binaries, job, seed, flags, (*settings, *more))
+            means, seconds = train(binaries, job, seed, flags, (*settings, *more), **choice)
             results.append(means[component])
             times.append(seconds)
     return trained, controlled, max(times)
@@ -152,7 +155,27 @@ def mcp(binaries, seeds):
     return rows_of("mcp", "right answers, after training", "without the tool", 1.5, *results)
 
 
-EXAMPLES = {"code": code, "openenv": openenv, "turns": turns, "mcp": mcp}
+def tasks(binaries, seeds):
+    results = compare(binaries, seeds, "tasks.yaml", "exact", [], (), ("tasks.sums.weight=1", "tasks.copies.weight=3"),
+                      of=lambda sample: "+" in sample["prompt"])
+    return rows_of("tasks", "right sums, after training", "sums are one prompt in four", 1.2, *results)
+
+
+def team(binaries, seeds):
+    trained, controlled, times = [], [], []
+    for seed in range(1, seeds + 1):
+        for more, results in (((), trained), (("optimizer.learning_rate=1.0e-12",), controlled)):
+            with example_servers.team() as (planner, worker), concurrent.futures.ThreadPoolExecutor(2) as pool:
+                others = pool.submit(train, binaries, "team/worker.yaml", seed, [], (f"environment.address={worker}", *more))
+                means, seconds = train(binaries, "team/planner.yaml", seed, [], (f"environment.address={planner}",))
+                others.result()
+            results.append(means["team"])
+            times.append(seconds)
+    return rows_of("team", "right answers of planner and worker", "the worker is frozen", 1.2, trained, controlled,
+                   max(times))
+
+
+EXAMPLES = {"code": code, "openenv": openenv, "turns": turns, "mcp": mcp, "tasks": tasks, "team": team}
 
 
 def main():

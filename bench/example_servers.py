@@ -21,11 +21,8 @@ def environments(example):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     folder = ROOT / "examples" / example
-    with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
-        package = pathlib.Path(temporary)
-        client = ROOT / "clients" / "python"
-        shutil.copytree(client / "freshet", package / "freshet", dirs_exist_ok=True)
-        subprocess.run([PYTHON, client / "generate.py", ROOT / "proto", package], check=True)
+    with contextlib.ExitStack() as stack:
+        package = _client(stack)
         _run(stack, [PYTHON, folder / "server.py", str(port)])
         _await(port)
         listed = (folder / "environments.yaml").read_text().replace(":8000", f":{port}")
@@ -34,6 +31,26 @@ def environments(example):
                               "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True,
                       env={**os.environ, "PYTHONPATH": str(package)})
         yield server.stdout.readline().split()[2].rstrip(";")
+
+
+@contextlib.contextmanager
+def team():
+    """Starts examples/team/team.py. Gives the addresses of planner and worker."""
+    with contextlib.ExitStack() as stack:
+        package = _client(stack)
+        server = _run(stack, [PYTHON, ROOT / "examples" / "team" / "team.py", "127.0.0.1:0", "127.0.0.1:0"],
+                      stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(package)})
+        members = server.stdout.readline().split()[2:]
+        yield [member.rstrip(",").split("=")[1] for member in members]
+
+
+def _client(stack):
+    """A folder with the Python client."""
+    package = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    client = ROOT / "clients" / "python"
+    shutil.copytree(client / "freshet", package / "freshet", dirs_exist_ok=True)
+    subprocess.run([PYTHON, client / "generate.py", ROOT / "proto", package], check=True)
+    return package
 
 
 def _run(stack, command, **options):
