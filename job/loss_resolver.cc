@@ -174,7 +174,8 @@ class Resolver {
     for (int i = 0; i < in_.token_weights_size(); ++i) {
       const job::v1::TokenWeight& part = in_.token_weights(i);
       const std::string key = StrCat("token_weights.", i);
-      if (part.begin().empty()) AddError(key + ".begin", "empty: name the text that begins the part");
+      if (part.begin().empty())
+        AddError(key + ".begin", "empty: name the text that begins the part");
       CheckRange(key + ".weight", part.weight(), 0, 100);
       for (const TokenWeight& earlier : spec_.token_weights) {
         if (earlier.begin == part.begin()) {

@@ -89,8 +89,8 @@ std::string DescribeLoss(const LossSpec& spec) {
                   ", high: ", LossNumber(spec.entropy_control->high), "}");
   }
   if (!spec.token_weights.empty()) {
-    out += StrCat(", token_weights: [",
-                  absl::StrJoin(spec.token_weights, ", ", AppendTokenWeight), "]");
+    out += StrCat(", token_weights: [", absl::StrJoin(spec.token_weights, ", ", AppendTokenWeight),
+                  "]");
   }
   return out + "}";
 }

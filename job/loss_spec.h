@@ -101,7 +101,7 @@ struct LossSpec {
   CorrectionSpec correction;
   KlSpec kl;
   AggregateKind aggregate = AggregateKind::kTokenMean;
-  double entropy_coef = 0;  // entropy_coef * entropy is subtracted from the loss
+  double entropy_coef = 0;        // entropy_coef * entropy is subtracted from the loss
   double turn_entropy_share = 1;  // of each group's turns, those with the highest entropy bear loss
   std::optional<EntropyControl> entropy_control;
   std::vector<TokenWeight> token_weights;

@@ -47,12 +47,11 @@ void AddParts(size_t tree, const TrainingRows::Columns& columns, SampledParts& p
   };
   const size_t size = columns.loss_mask.size();
   for (size_t t = 0; t < size; ++t) {
-    if (turn.end == 0) turn.tree = tree, turn.begin = t;
-    if (sample.end == 0) sample.tree = tree, sample.begin = t;
+    if (turn.end == 0) turn = {.tree = tree, .begin = t};
+    if (sample.end == 0) sample = {.tree = tree, .begin = t};
     sample.Take(columns, t);
     if (columns.sampled[t] != 0) turn.Take(columns, t);
-    const bool last =
-        t + 1 == size || columns.sequence_index[t + 1] != columns.sequence_index[t];
+    const bool last = t + 1 == size || columns.sequence_index[t + 1] != columns.sequence_index[t];
     if (columns.sampled[t] == 0 || last) finish(turn, parts.turns);
     if (last) finish(sample, parts.samples);
   }
