@@ -101,13 +101,13 @@ const char* StateColor(JobState state) {
 std::string LossRulesText(const StepMetrics& step) {
   std::string text;
   const auto add = [&text](int64_t count, std::string_view what) {
-    if (count > 0) text += StrCat(text.empty() ? " without loss " : ", ", count, " ", what);
+    if (count > 0) text += StrCat(text.empty() ? "; without loss " : ", ", count, " ", what);
   };
   add(step.loss_masked_turns, "turns");
   add(step.loss_masked_samples, "samples");
   add(step.loss_masked_tokens, "tokens");
   if (step.loss_weighted_tokens > 0)
-    text += StrCat(" weighted ", step.loss_weighted_tokens, " tokens");
+    text += StrCat("; weighted ", step.loss_weighted_tokens, " tokens");
   return text;
 }
 

@@ -142,7 +142,7 @@ TEST(JobText, DescribesTheLossAndWhatItsRulesDid) {
   EXPECT_THAT(
       DescribeJob(job, Now(), {80, false}),
       AllOf(HasSubstr("loss        {advantage: grpo, "), HasSubstr(", turn_entropy_share: 0.8}\n"),
-            HasSubstr("staleness max 0 without loss 4 turns, 57 tokens weighted 12 tokens")));
+            HasSubstr("staleness max 0; without loss 4 turns, 57 tokens; weighted 12 tokens")));
 }
 
 TEST(JobText, DescribesRanks) {

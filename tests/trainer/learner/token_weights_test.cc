@@ -18,8 +18,10 @@ const std::vector<TokenWeight> kCall = {{"<c>", "</c>", 2}};
 
 // "BEGIN-END*WEIGHT" of each part.
 std::vector<std::string> Parts(std::string_view text, const std::vector<TokenWeight>& weights) {
+  const std::vector<WeighedPart> found = FindParts(text, weights);
   std::vector<std::string> parts;
-  for (const WeighedPart& part : FindParts(text, weights)) {
+  parts.reserve(found.size());
+  for (const WeighedPart& part : found) {
     parts.push_back(StrCat(part.begin, "-", part.end, "*", part.weight));
   }
   return parts;
