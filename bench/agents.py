@@ -90,7 +90,7 @@ def throughput(binaries, rounds):
 
 def train(binaries, job, seed, flags, settings, of=lambda sample: True):
     """Trains an example. Returns the mean of each component of the reward in the last ten steps, of the samples that
-    `of` chooses, and the seconds."""
+    `of` chooses, and of sampled_entropy, and the seconds."""
     with tempfile.TemporaryDirectory() as folder:
         command = [str(binaries / "freshet"), "local", str(ROOT / "examples" / job), "--run-dir", f"{folder}/run", *flags]
         for setting in (f"seed={seed}", "output.samples_per_step=1000000", *settings):
@@ -101,9 +101,12 @@ def train(binaries, job, seed, flags, settings, of=lambda sample: True):
         if done.returncode != 0:
             sys.exit(f"agents: {' '.join(command)}:\n{done.stderr[-2000:]}")
         samples = [json.loads(line) for line in open(f"{folder}/run/samples.jsonl")]
+        steps = [row for row in map(json.loads, open(f"{folder}/run/metrics.jsonl")) if "step" in row]
     last = max(sample["step"] for sample in samples)
     late = [sample["components"] for sample in samples if sample["step"] > last - 10 and of(sample)]
-    return {name: statistics.mean(sample[name] for sample in late) for name in late[0]}, seconds
+    means = {name: statistics.mean(sample[name] for sample in late) for name in late[0]}
+    means["sampled_entropy"] = statistics.mean(row["sampled_entropy"] for row in steps if row["step"] > last - 10)
+    return means, seconds
 
 
 def compare(binaries, seeds, job, component, flags, settings, control, **choice):
@@ -117,11 +120,11 @@ def compare(binaries, seeds, job, component, flags, settings, control, **choice)
     return trained, controlled, max(times)
 
 
-def rows_of(name, what, peer, goal, trained, controlled, longest):
+def rows_of(name, what, peer, goal, trained, controlled, longest, unit="of 1", lower_is_better=False):
     ours, theirs = statistics.median(trained), statistics.median(controlled)
     note = f"seeds: {', '.join(f'{v:.3f}' for v in trained)}; control: {', '.join(f'{v:.3f}' for v in controlled)}"
     return [{"name": f"{name}: {what}", "ours": ours, "peer": theirs, "peer_name": peer,
-             "ratio": ours / max(theirs, 1e-9), "unit": "of 1", "goal": goal, "note": note},
+             "ratio": theirs / ours if lower_is_better else ours / max(theirs, 1e-9), "unit": unit, "goal": goal, "note": note},
             figures.bound(f"{name}: longest run", longest, 45, "s", lower_is_better=True)]
 
 
@@ -175,7 +178,16 @@ def team(binaries, seeds):
                    max(times))
 
 
-EXAMPLES = {"code": code, "openenv": openenv, "turns": turns, "mcp": mcp, "tasks": tasks, "team": team}
+def entropy(binaries, seeds):
+    settings = ("trainer.steps=40", "prompts_per_step=16", "optimizer.schedule=constant", "eval.every_steps=40",
+                "loss={preset: grpo, entropy_control: {low: 0.5, high: 1.0}}")
+    results = compare(binaries, seeds, "guess_number.yaml", "sampled_entropy", [], settings, ("loss={preset: grpo}",))
+    return rows_of("entropy", "of the samples, after training", "without entropy_control", 1.2, *results, unit="nats",
+                   lower_is_better=True)
+
+
+EXAMPLES = {"code": code, "openenv": openenv, "turns": turns, "mcp": mcp, "tasks": tasks, "team": team,
+            "entropy": entropy}
 
 
 def main():

@@ -34,6 +34,7 @@ class Resolver {
       spec_.entropy_coef = in_.entropy_coef();
       CheckRange("entropy_coef", spec_.entropy_coef, 0, 1000);
     }
+    ResolveSelection();
     CheckAnchor();
     CheckGroups();
     if (errors_.empty()) {
@@ -151,6 +152,38 @@ class Resolver {
     } else if (preset_kind == KlKind::kNone) {
       AddError("kl.coef", StrCat("missing: kl.kind ", NameOf(kKls, spec_.kl.kind),
                                  " needs a coefficient, for example 0.001"));
+    }
+  }
+
+  void ResolveSelection() {
+    if (in_.has_turn_entropy_share()) {
+      spec_.turn_entropy_share = in_.turn_entropy_share();
+      CheckAbove("turn_entropy_share", spec_.turn_entropy_share, 0, 1);
+    }
+    if (in_.has_entropy_control()) {
+      const double low = in_.entropy_control().low();
+      const double high = in_.entropy_control().high();
+      spec_.entropy_control = {low, high};
+      CheckRange("entropy_control.low", low, 0, 1000);
+      CheckRange("entropy_control.high", high, 0, 1000);
+      if (high < low) {
+        AddError("entropy_control.high", StrCat(LossNumber(high), " is below entropy_control.low ",
+                                                LossNumber(low), ": set it to at least that"));
+      }
+    }
+    for (int i = 0; i < in_.token_weights_size(); ++i) {
+      const job::v1::TokenWeight& part = in_.token_weights(i);
+      const std::string key = StrCat("token_weights.", i);
+      if (part.begin().empty())
+        AddError(key + ".begin", "empty: name the text that begins the part");
+      CheckRange(key + ".weight", part.weight(), 0, 100);
+      for (const TokenWeight& earlier : spec_.token_weights) {
+        if (earlier.begin == part.begin()) {
+          AddError(key + ".begin", StrCat(QuoteInput(part.begin()),
+                                          " begins an earlier part of the list too: keep one"));
+        }
+      }
+      spec_.token_weights.push_back({part.begin(), part.end(), part.weight()});
     }
   }
 

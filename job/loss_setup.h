@@ -36,7 +36,8 @@ struct LossError {
 // Errors: an unknown name; a number that is out of range or not finite; a correction with anchor
 // behavior (same effect twice) or none; a clip, ratio level or cispo without an anchor; a dual clip
 // outside ppo; a cap, low or coefficient without its kind; a KL kind without a coefficient; an
-// advantage that is undefined or always zero for this group size.
+// entropy_control whose high is below its low; token_weights of which two begin alike; an advantage
+// that is undefined or always zero for this group size.
 std::variant<LossSpec, std::vector<LossError>> ResolveLoss(const job::v1::Loss& keys,
                                                            const LossBatchShape& shape);
 

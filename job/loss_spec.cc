@@ -5,8 +5,10 @@
 #include <charconv>
 #include <cmath>
 
+#include "absl/strings/str_join.h"
 #include "base/str_cat.h"
 #include "job/loss_names.h"
+#include "nlohmann/json.hpp"
 
 namespace freshet {
 
@@ -31,6 +33,22 @@ std::string QuoteInput(std::string_view text) {
   }
   return StrCat("'", shown, text.size() > 40 ? "..." : "", "'");
 }
+
+namespace {
+
+// A double-quoted YAML scalar, which is JSON's.
+std::string QuoteYaml(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/false,
+                                   nlohmann::json::error_handler_t::replace);
+}
+
+void AppendTokenWeight(std::string* out, const TokenWeight& part) {
+  *out += StrCat("{begin: ", QuoteYaml(part.begin));
+  if (!part.end.empty()) *out += StrCat(", end: ", QuoteYaml(part.end));
+  *out += StrCat(", weight: ", LossNumber(part.weight), "}");
+}
+
+}  // namespace
 
 std::string DescribeLoss(const LossSpec& spec) {
   std::string out = StrCat("loss: {advantage: ", NameOf(kAdvantages, spec.advantage));
@@ -62,6 +80,17 @@ std::string DescribeLoss(const LossSpec& spec) {
   out += StrCat("}, aggregate: ", NameOf(kAggregates, spec.aggregate));
   if (spec.entropy_coef != 0) {
     out += StrCat(", entropy_coef: ", LossNumber(spec.entropy_coef));
+  }
+  if (spec.turn_entropy_share != 1) {
+    out += StrCat(", turn_entropy_share: ", LossNumber(spec.turn_entropy_share));
+  }
+  if (spec.entropy_control) {
+    out += StrCat(", entropy_control: {low: ", LossNumber(spec.entropy_control->low),
+                  ", high: ", LossNumber(spec.entropy_control->high), "}");
+  }
+  if (!spec.token_weights.empty()) {
+    out += StrCat(", token_weights: [", absl::StrJoin(spec.token_weights, ", ", AppendTokenWeight),
+                  "]");
   }
   return out + "}";
 }

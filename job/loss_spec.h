@@ -74,6 +74,23 @@ struct TurnCredit {
   bool operator==(const TurnCredit&) const = default;
 };
 
+// No sample with a negative advantage bears loss from the entropy `high` on, all do up to `low`; in
+// nats per token (trainer/learner/loss_selection.h).
+struct EntropyControl {
+  double low = 0;
+  double high = 0;
+  bool operator==(const EntropyControl&) const = default;
+};
+
+// The advantage of tokens from the text `begin` to the text `end`, with both, is multiplied by
+// `weight` (trainer/learner/token_weights.h).
+struct TokenWeight {
+  std::string begin;
+  std::string end;  // "": the end of the turn
+  double weight = 1;
+  bool operator==(const TokenWeight&) const = default;
+};
+
 struct LossSpec {
   AdvantageKind advantage = AdvantageKind::kGrpo;
   std::optional<TurnCredit> credit;  // absent: a sample has one advantage, from its whole reward
@@ -84,7 +101,10 @@ struct LossSpec {
   CorrectionSpec correction;
   KlSpec kl;
   AggregateKind aggregate = AggregateKind::kTokenMean;
-  double entropy_coef = 0;  // entropy_coef * entropy is subtracted from the loss
+  double entropy_coef = 0;        // entropy_coef * entropy is subtracted from the loss
+  double turn_entropy_share = 1;  // of each group's turns, those with the highest entropy bear loss
+  std::optional<EntropyControl> entropy_control;
+  std::vector<TokenWeight> token_weights;
   bool operator==(const LossSpec&) const = default;
 
   // Log-probs that PolicyLoss needs in addition to those of the current policy.

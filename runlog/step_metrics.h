@@ -32,7 +32,13 @@ struct StepMetrics {
   double ratio_clip_fraction = 0;
   double logprob_diff = 0;            // nats, mean absolute difference from the sampling policy
   double importance_weight_mean = 1;  // of the proximal-to-behavior correction, after truncation
-  double staleness_mean = 0;          // weighted by tokens
+  // The rules of which tokens bear how much loss.
+  double sampled_entropy = 0;  // nats per token of the sampling policies, before the rules
+  int64_t loss_masked_turns = 0;
+  int64_t loss_masked_samples = 0;
+  int64_t loss_masked_tokens = 0;
+  int64_t loss_weighted_tokens = 0;
+  double staleness_mean = 0;  // weighted by tokens
   double staleness_p50 = 0;
   int64_t staleness_max = 0;
   std::map<int64_t, int64_t> staleness_tokens;  // age in versions -> trained tokens

@@ -80,8 +80,8 @@ absl::Status LoadWeights(const LearnerStart& start, const ModelSetup& model, boo
     learner.InitializeRandom(static_cast<uint64_t>(start.spec.seed()));
   }
   if (start.spec.warmup().has_sft()) {
-    FRESHET_RETURN_IF_ERROR(
-        RunSftWarmup(start.spec, *model.tokenizer, start.rows, learner, start.progress));
+    FRESHET_RETURN_IF_ERROR(RunSftWarmup(start.spec, *learner.options().tokenizer, start.rows,
+                                         learner, start.progress));
   }
   if (needs_reference) learner.FreezeReference();
   return absl::OkStatus();
@@ -107,18 +107,17 @@ absl::StatusOr<StartedLearner> PolicyLearnerFactory::Start(const LearnerStart& s
   const int processors = ProcessorsOfRanks(start.spec, joined_ != nullptr);
   FRESHET_ASSIGN_OR_RETURN(ModelSetup model, OpenModel(start.spec, start.roots));
   FRESHET_ASSIGN_OR_RETURN(const LossSpec resolved, LossOfJob(start.spec));
-  FRESHET_ASSIGN_OR_RETURN(
-      std::unique_ptr<PolicyLearner> learner,
-      PolicyLearner::Create(MakeLearnerOptions(start.spec, model.config, resolved, processors),
-                            clock_));
+  PolicyLearnerOptions options = MakeLearnerOptions(start.spec, model.config, resolved, processors);
+  const std::shared_ptr<const Tokenizer> tokenizer = std::move(model.tokenizer);
+  options.tokenizer = tokenizer;
+  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<PolicyLearner> learner,
+                           PolicyLearner::Create(std::move(options), clock_));
   StartedLearner started;
   started.has_reference = resolved.NeedsReference();
   FRESHET_RETURN_IF_ERROR(LoadWeights(start, model, started.has_reference, *learner));
   started.entries = learner->WeightEntries();
-  started.checkpoint_files =
-      ModelTextFiles(model.config, *model.tokenizer, CheckpointDtype(start.spec));
-  started.decode = [tokenizer = std::shared_ptr<Tokenizer>(std::move(model.tokenizer))](
-                       const std::vector<int32_t>& ids) {
+  started.checkpoint_files = ModelTextFiles(model.config, *tokenizer, CheckpointDtype(start.spec));
+  started.decode = [tokenizer](const std::vector<int32_t>& ids) {
     return tokenizer->Decode(ids, /*skip_special=*/true);
   };
   FRESHET_ASSIGN_OR_RETURN(started.learner,

@@ -8,9 +8,9 @@
 
 namespace freshet {
 
-// Loads the weights that `start` names into a new learner of `model`: those of the checkpoint with
-// its optimizer state and the frozen reference, or the model's own, followed by the warm-up.
-// CANCELLED if `start.progress` stopped the warm-up. INTERNAL: LibTorch's errors.
+// Loads the weights that `start` names into a new learner of `model` with its tokenizer: those of
+// the checkpoint with its optimizer state and the frozen reference, or the model's own, followed by
+// the warm-up. CANCELLED if `start.progress` stopped the warm-up. INTERNAL: LibTorch's errors.
 absl::Status LoadWeights(const LearnerStart& start, const ModelSetup& model, bool needs_reference,
                          PolicyLearner& learner);
 

@@ -97,12 +97,27 @@ const char* StateColor(JobState state) {
   }
 }
 
+// What the rules of which tokens bear how much loss did in a step; "": nothing.
+std::string LossRulesText(const StepMetrics& step) {
+  std::string text;
+  const auto add = [&text](int64_t count, std::string_view what) {
+    if (count > 0) text += StrCat(text.empty() ? "; without loss " : ", ", count, " ", what);
+  };
+  add(step.loss_masked_turns, "turns");
+  add(step.loss_masked_samples, "samples");
+  add(step.loss_masked_tokens, "tokens");
+  if (step.loss_weighted_tokens > 0)
+    text += StrCat("; weighted ", step.loss_weighted_tokens, " tokens");
+  return text;
+}
+
 std::string MetricsText(const std::string& json, int64_t total_steps) {
   const absl::StatusOr<MetricsRow> row = ParseMetricsRow(json);
   if (!row.ok()) return "metrics that cannot be read: " + Message(row.status());
   if (const auto* step = std::get_if<StepMetrics>(&*row)) {
     return StrCat("step ", step->step, total_steps > 0 ? StrCat("/", total_steps) : "", " reward ",
-                  Fixed3(step->reward_mean), " staleness max ", step->staleness_max);
+                  Fixed3(step->reward_mean), " staleness max ", step->staleness_max,
+                  LossRulesText(*step));
   }
   if (const auto* eval = std::get_if<EvalMetrics>(&*row)) {
     return FormatEval({*eval, std::nullopt}, {.width = 80, .color = false});
@@ -156,12 +171,18 @@ std::string Rollouts(const freshet::job::v1::PoolScale& scale) {
                 OneLine(scale.text()));
 }
 
-// Warning about the job's loss; "" for a spec whose loss cannot be resolved here.
-std::string LossWarning(const freshet::job::v1::JobSpec& spec) {
+// The job's loss on one line, and a warning about it; "" for a spec whose loss cannot be resolved
+// here.
+struct LossText {
+  std::string loss;
+  std::string warning;
+};
+LossText DescribeLossOf(const freshet::job::v1::JobSpec& spec) {
   const auto resolved = ResolveJobLoss(spec);
   const auto* loss = std::get_if<LossSpec>(&resolved);
-  if (loss == nullptr) return "";
-  return UncorrectedStaleness(*loss, spec.staleness().max()).value_or("");
+  if (loss == nullptr) return {};
+  return {DescribeLoss(*loss).substr(std::string_view("loss: ").size()),
+          UncorrectedStaleness(*loss, spec.staleness().max()).value_or("")};
 }
 
 }  // namespace
@@ -245,7 +266,9 @@ std::string DescribeJob(const Job& job, absl::Time now, const DisplayStyle& styl
   line("state", StrCat(Paint(StateName(job.state()), StateColor(job.state()), style.color),
                        job.reason().empty() ? "" : ": ", job.reason()));
   line("waits for", job.waits_for());
-  line("warning", LossWarning(job.spec()));
+  const LossText loss = DescribeLossOf(job.spec());
+  line("warning", loss.warning);
+  line("loss", loss.loss);
   line("rollouts", job.has_rollouts() ? Rollouts(job.rollouts()) : "");
   line("step",
        StrCat(Progress(job), job.lineage() > 0 ? StrCat(" (lineage ", job.lineage(), ")") : ""));

@@ -128,6 +128,23 @@ TEST(JobText, DescribesStaleSamplesThatNothingCorrects) {
               HasSubstr("warning     samples up to 2 versions old are trained without"));
 }
 
+TEST(JobText, DescribesTheLossAndWhatItsRulesDid) {
+  Job job = Running();
+  job.mutable_spec()->set_group_size(4);
+  job.mutable_spec()->set_prompts_per_step(8);
+  job.mutable_spec()->mutable_loss()->set_turn_entropy_share(0.8);
+  StepMetrics metrics;
+  metrics.step = 3;
+  metrics.loss_masked_turns = 4;
+  metrics.loss_masked_tokens = 57;
+  metrics.loss_weighted_tokens = 12;
+  job.add_recent_events()->set_metrics_json(ToJson(metrics));
+  EXPECT_THAT(
+      DescribeJob(job, Now(), {80, false}),
+      AllOf(HasSubstr("loss        {advantage: grpo, "), HasSubstr(", turn_entropy_share: 0.8}\n"),
+            HasSubstr("staleness max 0; without loss 4 turns, 57 tokens; weighted 12 tokens")));
+}
+
 TEST(JobText, DescribesRanks) {
   Job job = Running();
   job.add_ranks()->set_state("joins");

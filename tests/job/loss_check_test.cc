@@ -33,6 +33,23 @@ TEST(LossCheck, AJobWithStaleSamplesIsCorrectedByDefault) {
   EXPECT_EQ(loss.correction.kind, CorrectionKind::kNone);
 }
 
+TEST(LossCheck, PartsOfResponsesHaveWeights) {
+  LossSpec loss;
+  EXPECT_THAT(Check("{turn_entropy_share: 0.8, entropy_control: {low: 0.2, high: 0.6}, "
+                    "token_weights: [{begin: \"<tool_call>\", end: \"</tool_call>\", weight: 2}, "
+                    "{begin: \"<answer>\", weight: 0.5}]}",
+                    loss),
+              IsEmpty());
+  EXPECT_EQ(loss.turn_entropy_share, 0.8);
+  EXPECT_EQ(loss.entropy_control, (EntropyControl{0.2, 0.6}));
+  EXPECT_THAT(loss.token_weights,
+              testing::ElementsAre(TokenWeight{"<tool_call>", "</tool_call>", 2},
+                                   TokenWeight{"<answer>", "", 0.5}));
+  LossSpec plain;
+  EXPECT_THAT(Check("{}", plain), IsEmpty());
+  EXPECT_FALSE(plain.entropy_control.has_value());
+}
+
 TEST(LossCheck, ALossThatContradictsItselfIsNamedWithItsPlace) {
   LossSpec loss;
   const std::vector<ConfigError> errors =

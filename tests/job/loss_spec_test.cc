@@ -190,7 +190,10 @@ void Read(const YAML::Node& block, google::protobuf::Message& out) {
   for (const auto& entry : block) {
     const auto* field = out.GetDescriptor()->FindFieldByName(entry.first.Scalar());
     ASSERT_NE(field, nullptr) << entry.first.Scalar();
-    if (entry.second.IsMap()) {
+    if (entry.second.IsSequence()) {
+      for (const auto& item : entry.second)
+        Read(item, *out.GetReflection()->AddMessage(&out, field));
+    } else if (entry.second.IsMap()) {
       Read(entry.second, *out.GetReflection()->MutableMessage(&out, field));
     } else {
       EXPECT_TRUE(StoreScalar(entry.second.Scalar(), *field, out)) << entry.first.Scalar();
@@ -216,6 +219,9 @@ TEST(LossSpec, PrintedLineReadsBackAsTheSameLoss) {
   specs.emplace_back().anchor = AnchorKind::kNone;
   specs.emplace_back().clip.dual = 3;
   specs.emplace_back().correction = {CorrectionKind::kTis, 1e6, 0.25};
+  specs.emplace_back().turn_entropy_share = 0.8;
+  specs.back().entropy_control = {0.25, 1};
+  specs.back().token_weights = {{"<tool_call>", "</tool_call>", 2}, {"\"a\\\n: é{", "", 0.5}};
   for (const LossSpec& spec : specs) {
     SCOPED_TRACE(DescribeLoss(spec));
     EXPECT_EQ(Resolved(FromYaml(DescribeLoss(spec))), spec);
@@ -289,6 +295,29 @@ std::vector<RefusedLoss> RefusedCases() {
        "loss.kl.coef", "-1.0 is outside"},
       {"entropy negative", With([](auto& o) { o.set_entropy_coef(-1); }), "loss.entropy_coef",
        "-1.0 is outside"},
+      {"turn share 0", With([](auto& o) { o.set_turn_entropy_share(0); }),
+       "loss.turn_entropy_share", "0.0 is outside (0.0, 1.0]"},
+      {"turn share above 1", With([](auto& o) { o.set_turn_entropy_share(1.1); }),
+       "loss.turn_entropy_share", "1.1 is outside"},
+      {"entropy bounds reversed", With([](auto& o) {
+         o.mutable_entropy_control()->set_low(0.5), o.mutable_entropy_control()->set_high(0.4);
+       }),
+       "loss.entropy_control.high", "0.4 is below entropy_control.low 0.5"},
+      {"entropy bound nan", With([](auto& o) {
+         o.mutable_entropy_control()->set_low(std::numeric_limits<double>::quiet_NaN());
+       }),
+       "loss.entropy_control.low", "nan is outside"},
+      {"token weight negative", With([](auto& o) {
+         auto& part = *o.add_token_weights();
+         part.set_begin("<c>"), part.set_weight(-1);
+       }),
+       "loss.token_weights.0.weight", "-1.0 is outside [0.0, 100.0]"},
+      {"token weight without a begin", With([](auto& o) { o.add_token_weights(); }),
+       "loss.token_weights.0.begin", "empty"},
+      {"token weights that begin alike", With([](auto& o) {
+         o.add_token_weights()->set_begin("<c>"), o.add_token_weights()->set_begin("<c>");
+       }),
+       "loss.token_weights.1.begin", "'<c>' begins an earlier part of the list too"},
       {"unknown advantage", With([](auto& o) { o.set_advantage("gae"); }), "loss.advantage",
        "'gae' is not one of grpo, dr_grpo, rloo"},
       {"unknown preset", With([](auto& o) { o.set_preset("ppo2"); }), "loss.preset",

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "datastore/trajectory_store.h"
 #include "trainer/checkpoint/checkpoint_contents.h"
+#include "trainer/learner/loss_selection.h"
 #include "trainer/loss/importance_ratio.h"
 
 namespace freshet {
@@ -39,6 +40,7 @@ struct TrainStepResult {
   // Current policy versus the one that sampled.
   double logprob_diff = 0;  // nats, mean absolute difference
   ImportanceRatios importance_ratios;
+  LossSelection selection;
   int64_t tokens_trained = 0;
   double model_flops = 0;  // FLOPs needed by the model (model_flops.h); 0: unknown
   double optimizer_seconds = 0;

@@ -23,6 +23,7 @@ namespace freshet {
 
 class BlockwisePass;
 class Communicator;
+class Tokenizer;
 struct Minibatch;
 struct StepSums;
 
@@ -38,7 +39,8 @@ struct PolicyLearnerOptions {
   std::string device = "cpu";  // that computes and holds the state; see OpenDevice
   bool bf16 = false;           // computes with and publishes bf16 weights; masters stay fp32
   LossSpec loss;
-  int64_t minibatches_per_step = 1;  // optimizer steps per training step
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // of the model, for loss.token_weights
+  int64_t minibatches_per_step = 1;                      // optimizer steps per training step
   int64_t max_tokens_per_microbatch = 8192;
   // On a CPU: computes with up to this many; the result does not depend on it.
   int threads = 1;

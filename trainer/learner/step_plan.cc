@@ -32,6 +32,7 @@ TrainStepResult StepResult(StepPlan plan, const StepSums& sums,
   result.model_flops = sums.model_flops;
   result.optimizer_seconds = sums.optimizer_seconds;
   result.checkpoint_seconds = sums.checkpoint_seconds;
+  result.selection = plan.selection;
   result.advantages = std::move(plan.advantages);
   return result;
 }
@@ -65,14 +66,20 @@ absl::StatusOr<StepPlan> PlanStep(const PolicyLearnerOptions& options, int64_t s
   // With one minibatch the policy is its own proximal policy.
   plan.proximal = parts > 1 && options.loss.NeedsProximal();
   plan.minibatches.resize(parts);
+  const auto minibatch_of = [&](size_t tree) -> Minibatch& {
+    return plan.minibatches[all.groups[tree] * parts / groups.size()];
+  };
   for (size_t t = 0; t < all.trees.size(); ++t) {
-    plan.minibatches[all.groups[t] * parts / groups.size()].rows.Add(std::move(all.trees[t]),
-                                                                     std::move(all.columns[t]));
+    minibatch_of(t).normalizer.total_tokens += static_cast<double>(all.columns[t].LossTokens());
+  }
+  FRESHET_ASSIGN_OR_RETURN(plan.selection,
+                           SelectLossTokens(options.loss, options.tokenizer.get(), all));
+  for (size_t t = 0; t < all.trees.size(); ++t) {
+    minibatch_of(t).rows.Add(std::move(all.trees[t]), std::move(all.columns[t]));
   }
   for (Minibatch& minibatch : plan.minibatches) {
-    minibatch.normalizer = {static_cast<double>(minibatch.rows.loss_tokens),
-                            static_cast<double>(minibatch.rows.num_sequences),
-                            static_cast<double>(options.max_new_tokens)};
+    minibatch.normalizer.total_sequences = static_cast<double>(minibatch.rows.num_sequences);
+    minibatch.normalizer.max_tokens = static_cast<double>(options.max_new_tokens);
   }
   plan.advantages = std::move(all.advantages);
   return plan;

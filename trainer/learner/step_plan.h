@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "datastore/trajectory_store.h"
+#include "trainer/learner/loss_selection.h"
 #include "trainer/learner/policy_learner.h"
 #include "trainer/learner/training_rows.h"
 #include "trainer/loss/importance_ratio.h"
@@ -21,7 +22,8 @@ namespace freshet {
 // Rows of one optimizer step: all of them, or a rank's share.
 struct Minibatch {
   TrainingRows rows;
-  LossNormalizer normalizer;  // of the whole minibatch, also in a share
+  // Of the whole minibatch, also in a share, with the tokens that SelectLossTokens masks.
+  LossNormalizer normalizer;
 };
 
 // A training step as optimizer steps.
@@ -31,6 +33,7 @@ struct StepPlan {
   // is.
   bool proximal = false;
   std::vector<Minibatch> minibatches;
+  LossSelection selection;
   // For every sample, in the shape of the groups.
   std::vector<std::vector<double>> advantages;
 };
@@ -59,7 +62,7 @@ absl::StatusOr<TrainStepResult> RunStep(
 
 // The rest is pure.
 
-// Errors as MakeTrainingRows.
+// Errors of MakeTrainingRows and SelectLossTokens.
 absl::StatusOr<StepPlan> PlanStep(const PolicyLearnerOptions& options, int64_t step,
                                   const std::vector<TrainGroup>& groups);
 

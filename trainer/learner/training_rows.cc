@@ -182,6 +182,7 @@ absl::StatusOr<TrainingRows> MakeTrainingRows(const std::vector<TrainGroup>& gro
         tree.suffixes.emplace_back(ids.begin() + shared, ids.end());
         for (size_t t = branches.shared; t < ids.size(); ++t) {
           columns.behavior_logprobs.push_back(response.behavior_logprobs[t]);
+          columns.sampled.push_back(response.loss_mask[t]);
           columns.loss_mask.push_back(sample.loss_mask[t] != 0 ? 1.0F : 0.0F);
           columns.advantages.push_back(static_cast<float>(by_token[g][s].At(t)));
           columns.sequence_index.push_back(columns.num_sequences);

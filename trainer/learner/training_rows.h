@@ -24,6 +24,7 @@ struct TrainingRows {
   struct Columns {
     std::vector<float> behavior_logprobs;
     std::vector<float> loss_mask;
+    std::vector<uint8_t> sampled;  // 1: written by the policy, also if its loss is masked
     std::vector<float> advantages;
     std::vector<int64_t> sequence_index;  // within the tree
     int64_t num_sequences = 0;

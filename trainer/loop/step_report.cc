@@ -119,6 +119,11 @@ StepMetrics SummarizeStep(const FinishedStep& report, const StoreStats& before,
   m.ratio_clip_fraction = result.ratio_clip_fraction;
   m.importance_weight_mean = result.importance_weight_mean;
   m.logprob_diff = result.logprob_diff;
+  m.sampled_entropy = result.selection.sampled_entropy;
+  m.loss_masked_turns = result.selection.masked_turns;
+  m.loss_masked_samples = result.selection.masked_samples;
+  m.loss_masked_tokens = result.selection.masked_tokens;
+  m.loss_weighted_tokens = result.selection.weighted_tokens;
   StalenessSummary staleness = SummarizeStaleness(*report.groups, report.step - 1);
   m.staleness_mean = staleness.mean;
   m.staleness_p50 = staleness.p50;

@@ -57,6 +57,9 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
       loss_(GaugeFamily(registry, "freshet_loss", "Loss of the last step.")),
       entropy_(GaugeFamily(registry, "freshet_policy_entropy_nats",
                            "Entropy per token of the policy in the last step.")),
+      sampled_entropy_(GaugeFamily(registry, "freshet_sampled_entropy_nats",
+                                   "Entropy per token of the policies that sampled the last step, "
+                                   "estimated from all its samples.")),
       clip_(
           GaugeFamily(registry, "freshet_clip_ratio", "Share of clipped tokens in the last step.")),
       grad_norm_(GaugeFamily(registry, "freshet_grad_norm",
@@ -126,6 +129,18 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
   wanted_ranks_ = {GaugeFamily(registry, "freshet_wanted_ranks", "The job's trainer.ranks."),
                    labels};
   wanted_ranks_->Set(static_cast<double>(std::max<int64_t>(spec.trainer().ranks(), 1)));
+  masked_turns_ = {CounterFamily(registry, "freshet_loss_masked_turns_total",
+                                 "Turns without a loss because of loss.turn_entropy_share."),
+                   labels};
+  masked_samples_ = {CounterFamily(registry, "freshet_loss_masked_samples_total",
+                                   "Samples without a loss because of loss.entropy_control."),
+                     labels};
+  masked_tokens_ = {CounterFamily(registry, "freshet_loss_masked_tokens_total",
+                                  "Tokens of these turns and samples."),
+                    labels};
+  weighted_tokens_ = {CounterFamily(registry, "freshet_loss_weighted_tokens_total",
+                                    "Trained tokens in a part that loss.token_weights names."),
+                      labels};
   trained_ = {CounterFamily(registry, "freshet_tokens_total", "Tokens by phase."),
               With(labels, "phase", "trained")};
   flops_ = {CounterFamily(registry, "freshet_model_flops_total",
@@ -168,12 +183,17 @@ void TrainingMetrics::OnStep(const StepMetrics& m) {
   phases_.at("other")->Observe(std::max(0.0, m.step_seconds - named));
   steps_->Increment();
   trained_->Increment(static_cast<double>(m.tokens_trained));
+  masked_turns_->Increment(static_cast<double>(m.loss_masked_turns));
+  masked_samples_->Increment(static_cast<double>(m.loss_masked_samples));
+  masked_tokens_->Increment(static_cast<double>(m.loss_masked_tokens));
+  weighted_tokens_->Increment(static_cast<double>(m.loss_weighted_tokens));
   flops_->Increment(m.model_flops);
   version_->Set(static_cast<double>(m.policy_version));
   MutexLock lock(mu_);
   SetLast(reward_mean_, "", m.reward_mean);
   SetLast(loss_, "", m.loss);
   SetLast(entropy_, "", m.entropy);
+  SetLast(sampled_entropy_, "", m.sampled_entropy);
   SetLast(kl_, "behavior", m.kl_behavior);
   if (m.kl_ref.has_value()) SetLast(kl_, "reference", *m.kl_ref);
   SetLast(clip_, "", m.ratio_clip_fraction);

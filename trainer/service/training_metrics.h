@@ -53,11 +53,12 @@ class TrainingMetrics {
   metrics::CounterSeries steps_;
   metrics::CounterSeries lost_ranks_;
   metrics::GaugeSeries ranks_, wanted_ranks_;
+  metrics::CounterSeries masked_turns_, masked_samples_, masked_tokens_, weighted_tokens_;
   metrics::CounterSeries trained_;
   metrics::CounterSeries flops_;
   metrics::GaugeSeries version_;
-  metrics::Gauges &kl_, &reward_mean_, &loss_, &entropy_, &clip_, &grad_norm_, &importance_,
-      &logprob_diff_, &learning_rate_, &task_reward_;
+  metrics::Gauges &kl_, &reward_mean_, &loss_, &entropy_, &sampled_entropy_, &clip_, &grad_norm_,
+      &importance_, &logprob_diff_, &learning_rate_, &task_reward_;
   const std::string job_;
   const int64_t staleness_bound_;
   // Reward of a sample that satisfies every component, by task.

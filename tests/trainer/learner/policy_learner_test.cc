@@ -76,6 +76,20 @@ TEST_F(PolicyLearnerTest, WithoutAnAdvantageNothingMoves) {
   EXPECT_EQ(Weights(*learner), before);
 }
 
+TEST_F(PolicyLearnerTest, AStepWithoutALossMovesNothing) {
+  options_.loss.entropy_control = {0.0, 0.0};
+  options_.minibatches_per_step = 2;
+  const auto learner = MakeLearner(options_);
+  std::vector<TrainGroup> groups = OnPolicyGroups(*learner, 2);
+  for (TrainGroup& group : groups) group.samples[0].loss_mask.assign(2 + group.ordinal, 0);
+  const std::vector<float> before = Weights(*learner);
+  const TrainStepResult result = Train(*learner, 1, groups);
+  EXPECT_EQ(result.selection.masked_samples, 6);
+  EXPECT_EQ(result.tokens_trained, 0);
+  EXPECT_EQ(result.loss, 0);
+  EXPECT_EQ(Weights(*learner), before);
+}
+
 TEST_F(PolicyLearnerTest, MaskedTokensReachNothing) {
   const auto train = [&](bool rubbish) {
     const auto learner = MakeLearner();

@@ -51,6 +51,21 @@ TEST(PlanStep, MinibatchesHaveTheGroupsInOrderAndTheirOwnDenominators) {
   }
 }
 
+TEST(PlanStep, MaskedTokensCountInTheDenominators) {
+  const auto prompt = MakePrompt(0, {1});
+  const std::vector<TrainGroup> batch = {{0,
+                                          {MakeTrainSample(prompt, 0, {4, 5}, {-0.5F, -0.5F}, 1),
+                                           MakeTrainSample(prompt, 1, {4}, {-1.0F}, 0)}}};
+  PolicyLearnerOptions options;
+  options.loss.turn_entropy_share = 0.5;
+  options.loss.entropy_control = {0.0, 0.5};
+  const absl::StatusOr<StepPlan> plan = PlanStep(options, 1, batch);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->minibatches[0].rows.loss_tokens, 0);
+  EXPECT_EQ(plan->minibatches[0].normalizer.total_tokens, 3);
+  EXPECT_EQ(plan->selection.masked_tokens, 3);
+}
+
 TEST(PlanStep, InASingleMinibatchTheCurrentPolicyIsTheProximalOne) {
   EXPECT_FALSE(Plan(4, 1).proximal);
   EXPECT_FALSE(Plan(1, 4).proximal) << "a minibatch has at least one group";

@@ -101,8 +101,14 @@ TEST(SummarizeStep, CountsWhatHappenedBetweenTwoReadingsOfTheStore) {
   EXPECT_EQ(nothing.groups_filtered, 0);
   now.generation = {1500, absl::Milliseconds(11'500), absl::Milliseconds(2250)};
   now.transitions[static_cast<size_t>(GroupState::kFiltered)] = 5;
+  report.result.selection = {1.5, 2, 3, 4, 5};
   const StepMetrics metrics =
       SummarizeStep(report, before, now, /*has_reference=*/false, /*has_tasks=*/true);
+  EXPECT_EQ(metrics.sampled_entropy, 1.5);
+  EXPECT_EQ(metrics.loss_masked_turns, 2);
+  EXPECT_EQ(metrics.loss_masked_samples, 3);
+  EXPECT_EQ(metrics.loss_masked_tokens, 4);
+  EXPECT_EQ(metrics.loss_weighted_tokens, 5);
   EXPECT_EQ(metrics.tokens_generated, 500);
   EXPECT_DOUBLE_EQ(metrics.rollout_idle_seconds, 1.5);
   EXPECT_DOUBLE_EQ(metrics.weight_swap_seconds, 0.25);

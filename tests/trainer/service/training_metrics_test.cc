@@ -43,15 +43,11 @@ TEST_F(TrainingMetricsTest, ShowsZerosFromTheStart) {
 }
 
 TEST_F(TrainingMetricsTest, FiguresOfTheLastStepAppearWithTheFirst) {
-  const char* const names[] = {"freshet_reward_mean",
-                               "freshet_loss",
-                               "freshet_policy_entropy_nats",
-                               "freshet_policy_kl_nats",
-                               "freshet_clip_ratio",
-                               "freshet_grad_norm",
-                               "freshet_importance_weight_mean",
-                               "freshet_logprob_diff",
-                               "freshet_learning_rate"};
+  const char* const names[] = {"freshet_reward_mean",         "freshet_loss",
+                               "freshet_policy_entropy_nats", "freshet_sampled_entropy_nats",
+                               "freshet_policy_kl_nats",      "freshet_clip_ratio",
+                               "freshet_grad_norm",           "freshet_importance_weight_mean",
+                               "freshet_logprob_diff",        "freshet_learning_rate"};
   metrics_.OnVersion(3);  // redone after a restart
   for (const char* name : names) EXPECT_FALSE(Scraped().Has(name)) << name;
   StepMetrics step;
@@ -59,6 +55,21 @@ TEST_F(TrainingMetricsTest, FiguresOfTheLastStepAppearWithTheFirst) {
   metrics_.OnStep(step);
   for (const char* name : names) EXPECT_TRUE(Scraped().Has(name)) << name;
   EXPECT_EQ(Scraped().Find("freshet_reward_mean", Job()), 0.75);
+}
+
+TEST_F(TrainingMetricsTest, CountsWhatTheRulesOfTheLossDid) {
+  StepMetrics step;
+  step.loss_masked_turns = 2;
+  step.loss_masked_samples = 3;
+  step.loss_masked_tokens = 40;
+  step.loss_weighted_tokens = 5;
+  metrics_.OnStep(step);
+  metrics_.OnStep(step);
+  const MetricsText text = Scraped();
+  EXPECT_EQ(text.Find("freshet_loss_masked_turns_total", Job()), 4);
+  EXPECT_EQ(text.Find("freshet_loss_masked_samples_total", Job()), 6);
+  EXPECT_EQ(text.Find("freshet_loss_masked_tokens_total", Job()), 80);
+  EXPECT_EQ(text.Find("freshet_loss_weighted_tokens_total", Job()), 10);
 }
 
 TEST_F(TrainingMetricsTest, StalenessIsWeightedByTokens) {
