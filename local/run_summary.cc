@@ -74,7 +74,9 @@ SetupView DescribeSetup(const JobSetup& setup, const std::string& run_dir, int64
   view.staleness_bound = spec.staleness().max();
   view.staleness_policy = spec.staleness().policy();
   view.reward = DescribeRewards(spec.reward());
-  if (!Generates(spec)) {
+  if (Generates(spec)) {
+    view.loss = StrCat("none, samples are written to ", run_dir, "/generated");
+  } else {
     view.loss = DescribeLoss(setup.loss);
     view.warning = UncorrectedStaleness(setup.loss, view.staleness_bound).value_or("");
     view.optimizer = StrCat("AdamW, learning rate ", spec.optimizer().learning_rate(), " ",
