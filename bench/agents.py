@@ -4,6 +4,8 @@
     agents.py [--only NAME] [--seeds 3] [--rounds 5] [--bin build/bin]
 
 sandbox   programs per second of freshet-sandbox, beside a plain subprocess for each program, in alternating order
+generate  tokens per second of a job of kind generate, beside its engine alone with as many prompts and samples of the same
+          lengths at a time, in alternating order
 code      examples/code.yaml, and as a control the same with a reward for the form of a program instead of its output
 openenv   examples/successor.yaml, and as a control the same without seeing the letter
 turns     the same, half as long, and as a control without an advantage for each turn
@@ -18,7 +20,9 @@ import concurrent.futures
 import contextlib
 import http.client
 import json
+import os
 import pathlib
+import random
 import signal
 import statistics
 import subprocess
@@ -27,14 +31,19 @@ import tempfile
 import threading
 import time
 
-import example_servers
-import figures
-
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests/testing")]
+import example_servers  # noqa: E402
+import figures  # noqa: E402
+import peer_processes  # noqa: E402
+
 CLIENTS = 2
 PROGRAMS = 400  # of each round
 SECONDS = 600
 PYTHON = "/usr/bin/python3"
+GROUPS = 8  # of the job that generates, and samples of each
+TOKENS = 128  # of its prompts, and of its samples
+STEPS = 5
 PROGRAM = "n = int(input())\nprint(sum(i * i for i in range(n)))"
 
 
@@ -86,6 +95,67 @@ def throughput(binaries, rounds):
     fast, slow = statistics.median(speeds[ours]), statistics.median(speeds[plain])
     return [{"name": "sandbox: Python programs", "ours": fast, "peer": slow, "peer_name": "subprocess",
              "ratio": fast / slow, "unit": "1/s", "goal": 3}]
+
+
+def generation_job(folder, model, threads):
+    """Writes a job whose engine has GROUPS groups of GROUPS samples at a time, of TOKENS tokens after prompts of TOKENS."""
+    alphabet = "".join(chr(0x4E00 + i) for i in range(8191))  # with the end token, the ids of the model
+    draw = random.Random(1)
+    rows = [{"text": "".join(draw.choices(alphabet, k=TOKENS))} for _ in range(8 * GROUPS)]
+    job = {"name": "generate", "kind": "generate", "model": {"path": str(model), "dtype": "bf16"},
+           "tokenizer": {"type": "char", "alphabet": alphabet},
+           "dataset": {"type": "template", "prompt": "{text}", "rows": rows},
+           "group_size": GROUPS, "prompts_per_step": GROUPS,
+           "rollout": {"max_new_tokens": TOKENS, "min_new_tokens": TOKENS, "max_sequences": GROUPS * GROUPS,
+                       "threads": threads},
+           "reward": {"components": {"length": {"type": "length", "max_tokens": TOKENS}}},
+           "trainer": {"steps": STEPS}}
+    path = pathlib.Path(folder) / "job.yaml"
+    path.write_text(json.dumps(job))
+    return path
+
+
+def generated_per_second(binaries, model, threads):
+    """Tokens of the files after the first one, by the time from the first to the last."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [str(binaries / "freshet"), "local", str(generation_job(folder, model, threads)), "--run-dir",
+                   f"{folder}/run"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+        if done.returncode != 0:
+            sys.exit(f"agents: {' '.join(command)}:\n{done.stderr[-2000:]}")
+        steps = [json.loads(line) for line in open(f"{folder}/run/metrics.jsonl")]
+        tokens = 0
+        for number in range(2, STEPS + 1):
+            for line in open(f"{folder}/run/generated/step-{number:08}.jsonl"):
+                tokens += json.loads(line)["tokens"]
+    assert tokens == (STEPS - 1) * GROUPS * GROUPS * TOKENS, tokens
+    return tokens / (steps[-1]["wall_seconds"] - steps[0]["wall_seconds"])
+
+
+def generate(binaries, rounds):
+    """Rows for the share of its engine's speed that a job of kind generate has."""
+    program = binaries.parent / "bench" / "rollout_bench"
+    model = peer_processes.model_directory(program, "T")
+    threads = len(os.sched_getaffinity(0))
+
+    def alone():
+        lengths = {"groups": GROUPS, "samples": GROUPS, "prompt": TOKENS, "generate": TOKENS, "threads": threads}
+        flags = [word for name, value in lengths.items() for word in (f"--{name}", str(value))]
+        done = subprocess.run([str(program), "decode", "--model", "T", *flags], capture_output=True, text=True, check=True,
+                              timeout=SECONDS)
+        result = json.loads(done.stdout.splitlines()[-1])
+        return result["tokens"] / result["seconds"]
+
+    def job():
+        return generated_per_second(binaries, model, threads)
+
+    speeds = {job: [], alone: []}
+    for number in range(rounds):
+        for run in (job, alone) if number % 2 else (alone, job):
+            speeds[run].append(run())
+    ours, peer = statistics.median(speeds[job]), statistics.median(speeds[alone])
+    return [{"name": "generate: tokens written to files", "ours": ours, "peer": peer, "peer_name": "the engine alone",
+             "ratio": ours / peer, "unit": "tokens/s", "goal": 0.9}]
 
 
 def train(binaries, job, seed, flags, settings, of=lambda sample: True):
@@ -192,7 +262,7 @@ EXAMPLES = {"code": code, "openenv": openenv, "turns": turns, "mcp": mcp, "tasks
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=["sandbox", *EXAMPLES])
+    parser.add_argument("--only", choices=["sandbox", "generate", *EXAMPLES])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--bin", default=str(ROOT / "build" / "bin"))
@@ -201,6 +271,8 @@ def main():
     rows = []
     if options.only in (None, "sandbox"):
         rows += throughput(binaries, options.rounds)
+    if options.only in (None, "generate"):
+        rows += generate(binaries, options.rounds)
     for name, example in EXAMPLES.items():
         if options.only in (None, name):
             rows += example(binaries, options.seeds)

@@ -11,6 +11,7 @@
 #include "base/str_cat.h"
 #include "freshet/job/v1/key_options.pb.h"
 #include "job/eval_sets.h"
+#include "job/job_kind.h"
 #include "job/job_overrides.h"
 #include "job/job_validator.h"
 #include "job/key_rules.h"
@@ -213,9 +214,21 @@ void FillDefaults(ProtoMessage& message) {
 }
 
 constexpr int64_t kMaxInflightGroups = 1048576;  // maximum of rollout.max_inflight_groups
+constexpr int64_t kGenerateStaleness = 8;
 
 bool IsWithin(int64_t value, int64_t least, int64_t most) {
   return value >= least && value <= most;
+}
+
+// Versions are equal in such a job, so their age matters only for how far engines may be ahead.
+// Between two publications they stay at least half of the bound ahead.
+void FillGenerateDefaults(JobSpec& spec) {
+  if (!Generates(spec)) return;
+  job::v1::Staleness& staleness = *spec.mutable_staleness();
+  if (!staleness.has_max()) staleness.set_max(kGenerateStaleness);
+  if (!spec.weight_sync().has_every_steps() && IsWithin(staleness.max(), 0, 1024)) {
+    spec.mutable_weight_sync()->set_every_steps(std::max<int64_t>(staleness.max() / 2, 1));
+  }
 }
 
 void FillModelConfig(job::v1::ModelConfig& config) {
@@ -281,6 +294,7 @@ void FillDerived(JobSpec& spec) {
 }  // namespace
 
 void ResolveJob(JobSpec& spec) {
+  FillGenerateDefaults(spec);
   FillDefaults(spec);
   FillDerived(spec);
 }

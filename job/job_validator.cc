@@ -5,6 +5,7 @@
 #include <iterator>
 #include <string>
 
+#include "job/job_kind.h"
 #include "job/key_rules.h"
 #include "job/rule_context.h"
 
@@ -66,7 +67,8 @@ void CheckSteps(RuleContext& context) {
     context.Add("trainer.minibatches_per_step", "must divide prompts_per_step ",
                 spec.prompts_per_step(), ", got ", minibatches);
   }
-  if (context.Usable({"trainer.max_tokens_per_microbatch", "rollout.max_new_tokens"}) &&
+  if (!Generates(spec) &&
+      context.Usable({"trainer.max_tokens_per_microbatch", "rollout.max_new_tokens"}) &&
       spec.trainer().max_tokens_per_microbatch() <= spec.rollout().max_new_tokens()) {
     context.Add("trainer.max_tokens_per_microbatch", "must be more than rollout.max_new_tokens ",
                 spec.rollout().max_new_tokens(), ", so that one sample fits, got ",
@@ -94,7 +96,8 @@ void CheckSteps(RuleContext& context) {
 // group.
 void CheckGroupSize(RuleContext& context) {
   const job::v1::Loss& loss = context.spec().loss();
-  if (context.spec().group_size() != 1 || !context.Usable({"group_size", "loss"})) {
+  if (context.spec().group_size() != 1 || Generates(context.spec()) ||
+      !context.Usable({"group_size", "loss"})) {
     return;
   }
   const bool own = loss.has_advantage();
@@ -192,6 +195,7 @@ std::vector<ConfigError> ValidateJob(const JobSpec& spec, const KeyPlaces& place
   CheckNames(context);
   CheckModelSource(context);
   CheckModelShape(context);
+  CheckGenerateRules(context);
   CheckTaskRules(context);
   CheckDataRules(context);
   CheckEvalRules(context);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/str_cat.h"
+#include "job/job_kind.h"
 #include "job/loss_names.h"
 #include "job/loss_setup.h"
 
@@ -272,8 +273,9 @@ std::variant<LossSpec, std::vector<LossError>> ResolveLoss(const job::v1::Loss& 
 }
 
 std::variant<LossSpec, std::vector<LossError>> ResolveJobLoss(const job::v1::JobSpec& spec) {
-  return ResolveLoss(spec.loss(),
-                     {spec.group_size(), spec.prompts_per_step(), spec.staleness().max()});
+  // Without training a group may be one sample.
+  const int64_t group_size = Generates(spec) ? 2 : spec.group_size();
+  return ResolveLoss(spec.loss(), {group_size, spec.prompts_per_step(), spec.staleness().max()});
 }
 
 std::vector<ConfigError> CheckLoss(const job::v1::JobSpec& spec, const KeyPlaces& places,

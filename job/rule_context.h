@@ -83,6 +83,8 @@ std::string EvalSetKey(const JobSpec& spec, size_t set, std::string_view setting
 void CheckEvalRules(RuleContext& context);
 // Checks what the inference server of rollout.engine cannot do.
 void CheckEngineRules(RuleContext& context);
+// Checks what has no meaning for the job's kind.
+void CheckGenerateRules(RuleContext& context);
 // Checks environment, reward services and the rollout pool.
 void CheckServiceRules(RuleContext& context);
 

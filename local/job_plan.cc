@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/str_cat.h"
+#include "job/job_kind.h"
 #include "model/kv_cache_size.h"
 #include "model/parameter_layout.h"
 #include "model/program_memory.h"
@@ -133,8 +134,7 @@ JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hard
       ProductOfSizes({spec.staleness().max() + 1, spec.prompts_per_step(), spec.group_size()});
   using Place = MemoryItem::Place;
   const MemoryPlan program = {ProgramMemory()};
-  const MemoryPlan learns =
-      PlanLearner(learner, batch, std::max<int64_t>(spec.trainer().ranks(), 1));
+  const MemoryPlan learns = PlanTrainer(spec, learner, batch);
   const bool native = spec.rollout().engine().empty() || spec.rollout().engine() == "native";
   const MemoryPlan generates =
       native ? PlanEngine(model, engine, running, spec.has_eval()) : MemoryPlan();
@@ -145,7 +145,8 @@ JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hard
   MemoryPlan ranks = rank;
   AddRanks(spec.trainer().ranks(), SendsShards(spec), ranks);
   // Of all ranks, whatever they divide.
-  const int64_t snapshot = kSnapshotBytes * MakeParameterLayout(model).num_elements;
+  const int64_t snapshot =
+      Generates(spec) ? 0 : kSnapshotBytes * MakeParameterLayout(model).num_elements;
   plan.trainer = {"trainer", ranks, snapshot};
   plan.rollout = {"rollout",
                   With(With(program, {{"received versions", received, Place::kHost}}), generates)};
@@ -162,7 +163,9 @@ JobPlan PlanJob(const JobSetup& setup, const ContainerLimits& limits, const Hard
   add(generates, local.rollout, /*of_ranks=*/1);
   if (spec.has_eval()) plan.local.memory.push_back({"evaluated version", version, Place::kHost});
   if (hardware == nullptr) return plan;
-  plan.trainer.tokens_per_second = TrainerTokensPerSecond(setup, learner, batch, *hardware);
+  if (!Generates(spec)) {
+    plan.trainer.tokens_per_second = TrainerTokensPerSecond(setup, learner, batch, *hardware);
+  }
   plan.trainer.devices = DevicesFor(plan.trainer.memory, *hardware);
   if (!native) return plan;
   plan.rollout.tokens_per_second = RolloutTokensPerSecond(setup, engine, running, *hardware);

@@ -19,6 +19,7 @@
 #include "dataset/dataset_setup.h"
 #include "datastore/memory/in_memory_trajectory_store.h"
 #include "job/eval_sets.h"
+#include "job/job_kind.h"
 #include "local/evaluator.h"
 #include "local/local_agent.h"
 #include "local/local_environments.h"
@@ -69,8 +70,9 @@ struct LocalRun::Roles {
   std::vector<CheckpointScore> scores ABSL_GUARDED_BY(mu);  // that the trainer has not taken
   absl::Time start;
   int64_t ledger_seq = 0;  // last row in the folder's ledger before the recorder opens it
-  std::shared_ptr<PolicyLearner> learner;
-  std::shared_ptr<Learner> trained;  // `learner`, or it and other ranks
+  std::shared_ptr<PolicyLearner> learner;  // null in a job of kind generate
+  std::shared_ptr<Learner> trained;        // `learner`, or it and other ranks; or a FrozenLearner
+  std::vector<WeightEntry> entries;
   std::unique_ptr<InMemoryTrajectoryStore> store;
   std::shared_ptr<WeightSubscriber> subscriber = std::make_shared<WeightSubscriber>();
   std::unique_ptr<NativeEngine> engine;
@@ -117,7 +119,10 @@ LocalRun::LocalRun(const JobSetup& setup, const RunFolder& folder, Display& disp
       display_(display),
       clock_(clock),
       faults_(faults),
-      options_(std::move(options)) {}
+      options_(std::move(options)),
+      decode_([this](const std::vector<int32_t>& ids) {
+        return setup_.model.tokenizer->Decode(ids, /*skip_special=*/true);
+      }) {}
 
 LocalRun::~LocalRun() = default;
 
@@ -211,6 +216,15 @@ absl::Status LocalRun::MakeStore(Roles& roles) {
 
 // Loads the initial weights: from the checkpoint, or from the model followed by the warm-up.
 absl::Status LocalRun::MakeLearner(Roles& roles) {
+  if (Generates(setup_.spec)) {
+    FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<FrozenLearner> frozen,
+                             MakeFrozenLearner(setup_.spec, setup_.model));
+    display_.ShowSetup(DescribeSetup(setup_, folder_.path(), frozen->num_parameters(),
+                                     /*trainer_threads=*/1, options_.resume.origin));
+    roles.entries = frozen->entries();
+    roles.trained = std::move(frozen);
+    return absl::OkStatus();
+  }
   FRESHET_ASSIGN_OR_RETURN(
       roles.learner,
       PolicyLearner::Create(MakeLearnerOptions(setup_.spec, setup_.model.config, setup_.loss,
@@ -233,6 +247,7 @@ absl::Status LocalRun::MakeLearner(Roles& roles) {
                            }};
   const absl::Status status =
       LoadWeights(start, setup_.model, setup_.loss.NeedsReference(), *roles.learner);
+  roles.entries = roles.learner->WeightEntries();
   return StopRequested() && absl::IsCancelled(status) ? absl::OkStatus() : status;
 }
 
@@ -267,9 +282,6 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
                                       std::move(rollout_options), episodes, requests);
   RewardWorkerOptions reward_options = MakeRewardOptions(spec);
   reward_options.job = setup_.store.job;
-  const ResponseDecoder decode = [this](const std::vector<int32_t>& ids) {
-    return setup_.model.tokenizer->Decode(ids, /*skip_special=*/true);
-  };
   std::vector<RowQueue*> scored = {roles.store.get()};
   if (!setup_.data.held_out.empty()) {
     scored.push_back(&roles.store->evaluations());
@@ -278,7 +290,7 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
   }
   for (RowQueue* queue : scored) {
     roles.reward_workers.push_back(
-        std::make_unique<RewardWorker>(*queue, *setup_.scorer, decode, reward_options));
+        std::make_unique<RewardWorker>(*queue, *setup_.scorer, decode_, reward_options));
   }
   PromptFeederOptions feeder_options = MakeFeederOptions(spec, setup_.prompts);
   feeder_options.first_attempt = resume.first_attempt;
@@ -310,8 +322,7 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
 absl::Status LocalRun::MakeTrainer(Roles& roles) {
   std::vector<std::shared_ptr<WeightTransport>> transports = {
       std::make_shared<InProcessTransport>(std::vector{roles.subscriber})};
-  roles.publisher =
-      std::make_unique<WeightPublisher>(roles.learner->WeightEntries(), std::move(transports));
+  roles.publisher = std::make_unique<WeightPublisher>(roles.entries, std::move(transports));
   TrainerLoopOptions options =
       MakeLoopOptions(setup_.spec, setup_.store.job, setup_.loss.NeedsReference());
   options.loaded = options_.resume.origin.policy;
@@ -323,7 +334,13 @@ absl::Status LocalRun::MakeTrainer(Roles& roles) {
   };
   options.checkpoint_files =
       ModelTextFiles(setup_.model.config, *setup_.model.tokenizer, options.checkpoint_dtype);
-  FRESHET_ASSIGN_OR_RETURN(roles.trained, MakeJobLearner(setup_.spec, roles.learner));
+  if (Generates(setup_.spec)) {
+    options.generated = std::make_shared<const GeneratedFiles>(
+        GeneratedFiles::Options{GeneratedFiles::FolderBeside(options.checkpoint_root), decode_,
+                                setup_.spec.output().token_ids()});
+  } else {
+    FRESHET_ASSIGN_OR_RETURN(roles.trained, MakeJobLearner(setup_.spec, roles.learner));
+  }
   roles.trainer =
       std::make_unique<TrainerLoop>(*roles.store, *roles.trained, *roles.publisher, *roles.recorder,
                                     clock_, faults_, std::move(options));

@@ -2,8 +2,10 @@
 #define FRESHET_LOCAL_LOCAL_RUN_H_
 
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -79,6 +81,7 @@ class LocalRun {
   const Clock& clock_;
   FaultPoints& faults_;
   const LocalRunOptions options_;
+  const std::function<std::string(const std::vector<int32_t>&)> decode_;
   Mutex mu_;
   CondVar wake_;
   bool stop_requested_ ABSL_GUARDED_BY(mu_) = false;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/str_cat.h"
 #include "job/eval_sets.h"
+#include "job/job_kind.h"
 #include "job/loss_spec.h"
 #include "job/tasks.h"
 #include "rollout/worker/rollout_setup.h"
@@ -79,10 +80,14 @@ SetupView DescribeSetup(const JobSetup& setup, const std::string& run_dir, int64
   view.staleness_bound = spec.staleness().max();
   view.staleness_policy = spec.staleness().policy();
   view.reward = DescribeRewards(spec.reward());
-  view.loss = DescribeLoss(setup.loss);
-  view.warning = UncorrectedStaleness(setup.loss, view.staleness_bound).value_or("");
-  view.optimizer = StrCat("AdamW, learning rate ", spec.optimizer().learning_rate(), " ",
-                          spec.optimizer().schedule());
+  if (Generates(spec)) {
+    view.loss = StrCat("none, samples are written to ", run_dir, "/generated");
+  } else {
+    view.loss = DescribeLoss(setup.loss);
+    view.warning = UncorrectedStaleness(setup.loss, view.staleness_bound).value_or("");
+    view.optimizer = StrCat("AdamW, learning rate ", spec.optimizer().learning_rate(), " ",
+                            spec.optimizer().schedule());
+  }
   if (spec.warmup().has_sft() && !origin.resumed) {
     view.warmup = StrCat("supervised, ", spec.warmup().sft().steps(), " steps of ",
                          spec.warmup().sft().batch_size(), " rows");

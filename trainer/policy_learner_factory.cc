@@ -9,6 +9,7 @@
 #include "base/memory_plan.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "job/job_kind.h"
 #include "job/loss_setup.h"
 #include "model/gpu.h"
 #include "model/program_memory.h"
@@ -30,8 +31,7 @@ absl::Status CheckTrainerMemory(const job::v1::JobSpec& spec, PolicyLearnerOptio
   FRESHET_ASSIGN_OR_RETURN(const std::optional<Gpu> gpu, FindGpu(learner.device));
   learner.device = gpu.has_value() ? gpu->device : "cpu";
   if (!with_other_ranks) learner.holds_whole_state = true;  // when one joins later
-  MemoryPlan host = PlanLearner(learner, LargestBatch(spec, /*longest_prompt=*/1),
-                                std::max<int64_t>(spec.trainer().ranks(), 1));
+  MemoryPlan host = PlanTrainer(spec, learner, LargestBatch(spec, /*longest_prompt=*/1));
   if (gpu.has_value()) {
     if (with_other_ranks) FRESHET_RETURN_IF_ERROR(CheckGpuOfEachRank(spec.trainer().ranks()));
     GpuMemoryPlan divided = DivideByPlace(host);
@@ -51,7 +51,34 @@ absl::Status CheckRanks(const job::v1::JobSpec& spec, const JoinedRanks* joined)
                          joined->ranks(), "; raise its --ranks (in the chart, trainer.ranks)");
 }
 
+// Files for checkpoints, and how tokens are decoded.
+void AddTextParts(const job::v1::JobSpec& spec, const ModelConfig& config,
+                  std::shared_ptr<const Tokenizer> tokenizer, StartedLearner& started) {
+  started.checkpoint_files = ModelTextFiles(config, *tokenizer, CheckpointDtype(spec));
+  started.decode = [tokenizer = std::move(tokenizer)](const std::vector<int32_t>& ids) {
+    return tokenizer->Decode(ids, /*skip_special=*/true);
+  };
+}
+
+// A checkpoint has no weights of its own, so the model's are loaded whether there is one or not.
+absl::StatusOr<StartedLearner> StartFrozenLearner(const LearnerStart& start) {
+  FRESHET_ASSIGN_OR_RETURN(ModelSetup model, OpenModel(start.spec, start.roots));
+  FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<FrozenLearner> learner,
+                           MakeFrozenLearner(start.spec, model));
+  StartedLearner started;
+  started.entries = learner->entries();
+  started.learner = std::move(learner);
+  AddTextParts(start.spec, model.config, std::move(model.tokenizer), started);
+  return started;
+}
+
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<FrozenLearner>> MakeFrozenLearner(const job::v1::JobSpec& spec,
+                                                                 const ModelSetup& model) {
+  return FrozenLearner::Create(model, static_cast<uint64_t>(spec.seed()),
+                               spec.model().dtype() == "bf16");
+}
 
 int ProcessorsOfRanks(const job::v1::JobSpec& spec, bool on_other_hosts) {
   const ContainerLimits limits = ReadContainerLimits();
@@ -104,6 +131,7 @@ absl::StatusOr<ModelBundle> PolicyLearnerFactory::Describe(const job::v1::JobSpe
 absl::StatusOr<StartedLearner> PolicyLearnerFactory::Start(const LearnerStart& start) {
   FRESHET_RETURN_IF_ERROR(CheckRanks(start.spec, joined_.get()));
   UseOneTorchThread();
+  if (Generates(start.spec)) return StartFrozenLearner(start);
   const int processors = ProcessorsOfRanks(start.spec, joined_ != nullptr);
   FRESHET_ASSIGN_OR_RETURN(ModelSetup model, OpenModel(start.spec, start.roots));
   FRESHET_ASSIGN_OR_RETURN(const LossSpec resolved, LossOfJob(start.spec));
@@ -116,10 +144,7 @@ absl::StatusOr<StartedLearner> PolicyLearnerFactory::Start(const LearnerStart& s
   started.has_reference = resolved.NeedsReference();
   FRESHET_RETURN_IF_ERROR(LoadWeights(start, model, started.has_reference, *learner));
   started.entries = learner->WeightEntries();
-  started.checkpoint_files = ModelTextFiles(model.config, *tokenizer, CheckpointDtype(start.spec));
-  started.decode = [tokenizer](const std::vector<int32_t>& ids) {
-    return tokenizer->Decode(ids, /*skip_special=*/true);
-  };
+  AddTextParts(start.spec, model.config, tokenizer, started);
   FRESHET_ASSIGN_OR_RETURN(started.learner,
                            MakeJobLearner(start.spec, std::move(learner), joined_));
   return started;

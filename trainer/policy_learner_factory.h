@@ -1,8 +1,11 @@
 #ifndef FRESHET_TRAINER_POLICY_LEARNER_FACTORY_H_
 #define FRESHET_TRAINER_POLICY_LEARNER_FACTORY_H_
 
+#include <memory>
+
 #include "base/clock.h"
 #include "job/loss_spec.h"
+#include "trainer/learner/frozen_learner.h"
 #include "trainer/learner/policy_learner.h"
 #include "trainer/service/learner_factory.h"
 
@@ -14,6 +17,10 @@ namespace freshet {
 absl::Status LoadWeights(const LearnerStart& start, const ModelSetup& model, bool needs_reference,
                          PolicyLearner& learner);
 
+// The learner of a job of kind generate. Errors of FrozenLearner::Create.
+absl::StatusOr<std::unique_ptr<FrozenLearner>> MakeFrozenLearner(const job::v1::JobSpec& spec,
+                                                                 const ModelSetup& model);
+
 // The loss of a resolved job. INVALID_ARGUMENT: contradictory keys.
 absl::StatusOr<LossSpec> LossOfJob(const job::v1::JobSpec& spec);
 
@@ -21,7 +28,7 @@ absl::StatusOr<LossSpec> LossOfJob(const job::v1::JobSpec& spec);
 // has as many as this process.
 int ProcessorsOfRanks(const job::v1::JobSpec& spec, bool on_other_hosts);
 
-// Creates PolicyLearners, which use LibTorch.
+// Creates PolicyLearners, which use LibTorch, and FrozenLearners for jobs of kind generate.
 class PolicyLearnerFactory final : public LearnerFactory {
  public:
   // `clock` must outlive the learners.

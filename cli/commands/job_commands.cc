@@ -8,6 +8,7 @@
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "job/job_explain.h"
+#include "job/job_kind.h"
 #include "job/job_parser.h"
 #include "job/job_yaml.h"
 #include "local/job_setup.h"
@@ -22,8 +23,9 @@ int Validate(const std::string& path, const std::vector<std::string>& overrides)
   if (!job.ok()) return FailContent(job.status());
   const absl::StatusOr<std::unique_ptr<JobSetup>> setup = PrepareJob(job->spec, job->places);
   if (!setup.ok()) return FailContent(setup.status());
-  std::printf("%s# loss expands to: %s\n", WriteJobYaml(job->spec).c_str(),
-              DescribeLoss((*setup)->loss).c_str());
+  std::printf("%s", WriteJobYaml(job->spec).c_str());
+  if (Generates(job->spec)) return kExitDone;
+  std::printf("# loss expands to: %s\n", DescribeLoss((*setup)->loss).c_str());
   const auto uncorrected = UncorrectedStaleness((*setup)->loss, job->spec.staleness().max());
   if (uncorrected.has_value()) std::printf("# warning: %s\n", uncorrected->c_str());
   return kExitDone;

@@ -60,6 +60,7 @@ void PrintText(const JobPlan& plan, const std::optional<Hardware>& hardware) {
   if (!hardware.has_value()) return;
   std::printf("\n%s:\n", hardware->name.c_str());
   for (const ProcessPlan* process : {&plan.trainer, &plan.rollout}) {
+    if (process->devices > 0 && process->tokens_per_second == 0) continue;  // it computes nothing
     if (process->devices == 0) {
       std::printf("%-8s does not fit\n", process->process.c_str());
     } else {

@@ -51,6 +51,19 @@ TEST(JobPlan, StateOfTheTrainerFollowsFromTheParameters) {
   EXPECT_EQ(Bytes(plan.rollout, "received versions"), optimizer / 8 * 4);
 }
 
+TEST(JobPlan, AJobThatGeneratesHoldsWeightsOnly) {
+  TinyJob job = Bf16Job();
+  const int64_t published = Bytes(Plan(job).trainer, "published versions");
+  job["kind"] = "generate";
+  job["trainer"] = "{steps: 2}";
+  for (const char* block : {"loss", "warmup", "optimizer"}) job.erase(block);
+  const JobPlan plan = Plan(job);
+  EXPECT_EQ(Bytes(plan.trainer, "weights"), published / 2);
+  EXPECT_EQ(Bytes(plan.trainer, "published versions"), published);
+  EXPECT_EQ(plan.trainer.memory.size(), 3U) << "and the program";
+  EXPECT_EQ(plan.trainer.checkpoint_copy_bytes, 0);
+}
+
 TEST(JobPlan, AReferencePolicyIsOneMoreCopyOfTheWeights) {
   TinyJob job = Bf16Job();
   EXPECT_EQ(Bytes(Plan(job).trainer, "reference weights"), 0);

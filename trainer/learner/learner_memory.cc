@@ -205,6 +205,11 @@ MemoryPlan PlanLearner(PolicyLearnerOptions options, const BatchShape& batch, in
   return plan;
 }
 
+MemoryPlan PlanFrozenLearner(const PolicyLearnerOptions& options) {
+  const int64_t published = PublishedBytes(options);
+  return {{"weights", published, Place::kHost}, {kPublishedVersions, 2 * published, Place::kHost}};
+}
+
 void AddRanks(int64_t ranks, bool shards, MemoryPlan& plan) {
   if (ranks <= 1) return;
   MemoryPlan rank = plan;

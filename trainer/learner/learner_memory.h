@@ -32,6 +32,9 @@ int64_t PublishedBytes(const PolicyLearnerOptions& options);
 // the copies of the staged and the committed version (weights/weight_publisher.h). Pure.
 MemoryPlan PlanLearner(PolicyLearnerOptions options, const BatchShape& batch, int64_t ranks = 1);
 
+// What a FrozenLearner and the copies of its published versions need. Pure.
+MemoryPlan PlanFrozenLearner(const PolicyLearnerOptions& options);
+
 // Adds to the plan of rank 0's process those of the other ranks, which need the same without what
 // only rank 0 holds. `shards`: each keeps its shard of the two versions, to broadcast it.
 void AddRanks(int64_t ranks, bool shards, MemoryPlan& plan);

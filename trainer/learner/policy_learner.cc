@@ -18,6 +18,7 @@
 #include "trainer/learner/memory_uses.h"
 #include "trainer/learner/optimizer.h"
 #include "trainer/learner/policy_learner_state.h"
+#include "trainer/learner/weight_entries.h"
 #include "trainer/loss/loss.h"
 
 namespace freshet {
@@ -231,13 +232,7 @@ absl::StatusOr<std::shared_ptr<const LearnerState>> PolicyLearner::Snapshot() co
 }
 
 std::vector<WeightEntry> PolicyLearner::WeightEntries() const {
-  const Dtype dtype = state_->options.bf16 ? Dtype::kBf16 : Dtype::kF32;
-  std::vector<WeightEntry> entries;
-  for (const ParameterEntry& entry : state_->layout.entries) {
-    entries.push_back({entry.name, std::string(DtypeName(dtype)), entry.shape,
-                       entry.offset * static_cast<int64_t>(DtypeBytes(dtype))});
-  }
-  return entries;
+  return EntriesOf(state_->layout, state_->options.bf16 ? Dtype::kBf16 : Dtype::kF32);
 }
 
 int64_t PolicyLearner::num_parameters() const { return state_->layout.num_parameters; }

@@ -10,18 +10,6 @@
 namespace freshet {
 namespace {
 
-const char* FinishName(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kStop:
-      return "stop";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kNone:
-      break;
-  }
-  return "none";
-}
-
 int64_t Entered(const StoreStats& now, const StoreStats& before, GroupState state) {
   const auto index = static_cast<size_t>(state);
   return now.transitions[index] - before.transitions[index];
@@ -70,6 +58,18 @@ void AddLengths(const std::vector<TrainGroup>& groups, StepMetrics& metrics) {
 }
 
 }  // namespace
+
+const char* FinishName(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kNone:
+      break;
+  }
+  return "none";
+}
 
 StalenessSummary SummarizeStaleness(const std::vector<TrainGroup>& groups, int64_t train_version) {
   StalenessSummary summary;

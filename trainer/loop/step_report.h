@@ -14,6 +14,9 @@
 
 namespace freshet {
 
+// stop, length or none.
+const char* FinishName(FinishReason reason);
+
 // Token-weighted ages of a batch's loss-bearing tokens, in versions.
 struct StalenessSummary {
   std::map<int64_t, int64_t> tokens;  // age -> tokens

@@ -45,6 +45,9 @@ absl::Status TrainerLoop::Start(bool save_loaded, std::stop_token stop) {
   writer_epoch_ = WriterEpoch(epoch_, seen);
   FRESHET_RETURN_IF_ERROR(TidyCheckpoints(options_.checkpoint_root, writer_epoch_,
                                           options_.passed_over, options_.damaged));
+  if (options_.generated != nullptr) {
+    FRESHET_RETURN_IF_ERROR(options_.generated->KeepUpTo(policy_.version));
+  }
   FRESHET_RETURN_IF_ERROR(observer_.OnCommitted());
   FRESHET_ASSIGN_OR_RETURN(const std::string loaded_hash, Stage(policy_));
   // The loaded version was committed earlier; its receipt is rebuilt from the store's reply.
@@ -88,6 +91,7 @@ absl::StatusOr<CommitReceipt> TrainerLoop::Redo(const JournalEntry& entry) {
   }
   if (receipt.policy != next) FRESHET_RETURN_IF_ERROR(Stage(receipt.policy).status());
   Committed(receipt);
+  FRESHET_RETURN_IF_ERROR(WriteGenerated(entry.step, batch.groups));
   report.policy = policy_;
   FRESHET_RETURN_IF_ERROR(observer_.OnStep(report, publisher_.staged()));
   return receipt;
@@ -117,6 +121,13 @@ void TrainerLoop::Committed(const CommitReceipt& receipt) {
   uncommitted_ = false;
 }
 
+absl::Status TrainerLoop::WriteGenerated(int64_t step, const std::vector<TrainGroup>& groups) {
+  if (options_.generated == nullptr) return absl::OkStatus();
+  const absl::Status written = options_.generated->Write(step, groups);
+  unwritten_ = !written.ok();
+  return written;
+}
+
 void TrainerLoop::TraceTrained(int64_t step, const std::vector<TrainGroup>& groups) const {
   if (options_.trace_ratio <= 0) return;
   for (const TrainGroup& group : groups) {
@@ -142,8 +153,9 @@ absl::Status TrainerLoop::Run(std::stop_token stop) {
     }
   }
   // Save what was committed, whatever ended the loop. With an uncommitted step the weights are
-  // ahead of their version, so they are not saved.
-  if (policy_.version != checkpointed_ && !uncommitted_) {
+  // ahead of their version, so they are not saved. A step whose samples are not in their file is
+  // left to be redone.
+  if (policy_.version != checkpointed_ && !uncommitted_ && !unwritten_) {
     const absl::Status saved = Checkpoint();
     if (status.ok()) status = saved;
   }
@@ -212,6 +224,7 @@ absl::Status TrainerLoop::Step(int64_t step, const NextBatchReply& batch, double
   FRESHET_ASSIGN_OR_RETURN(const CommitReceipt receipt,
                            store_.CommitStep(epoch_, step, Ordinals(batch.groups), content_hash));
   Committed(receipt);
+  FRESHET_RETURN_IF_ERROR(WriteGenerated(step, batch.groups));
   TraceTrained(step, batch.groups);
   FRESHET_RETURN_IF_ERROR(observer_.OnCommitted());
   faults_.Reach("commit");

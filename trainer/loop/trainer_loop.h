@@ -21,6 +21,7 @@
 #include "trainer/checkpoint/checkpoint_hook.h"
 #include "trainer/checkpoint/checkpoint_score.h"
 #include "trainer/learner/learner.h"
+#include "trainer/loop/generated_files.h"
 #include "weights/weight_publisher.h"
 
 namespace freshet {
@@ -38,7 +39,8 @@ struct TrainerLoopOptions {
   // Returns the evaluations that have ended since the last call; called on the thread that writes
   // checkpoints. May be empty.
   std::function<std::vector<CheckpointScore>()> scores;
-  std::shared_ptr<CheckpointHook> hook;  // may be null
+  std::shared_ptr<CheckpointHook> hook;             // may be null
+  std::shared_ptr<const GeneratedFiles> generated;  // of a job of kind generate; otherwise null
   std::string checkpoint_root;
   // Paths of checkpoints to set aside: see TidyCheckpoints.
   std::vector<std::string> passed_over;
@@ -85,9 +87,11 @@ class TrainerObserver {
 
 // The trainer's order of events (docs/architecture.md, "How a weight version travels"): optimizer
 // step -> CommitStep -> publish -> checkpoint -> MarkDurable, of which publications and checkpoints
-// run beside the next steps, at most one of each at a time. Fault points: optimizer_step, commit,
-// publish, checkpoint_write, checkpoint_rename, mark_durable; and redo, after a redone optimizer
-// step. Only one thread may call Run().
+// run beside the next steps, at most one of each at a time. The file of generated samples is
+// written after CommitStep, so that it has only committed groups, and before the checkpoint, after
+// which the step is not redone. Fault points: optimizer_step, commit, publish, checkpoint_write,
+// checkpoint_rename, mark_durable; and redo, after a redone optimizer step. Only one thread may
+// call Run().
 class TrainerLoop {
  public:
   TrainerLoop(TrajectoryStore& store, Learner& learner, WeightPublisher& publisher,
@@ -95,14 +99,14 @@ class TrainerLoop {
               TrainerLoopOptions options);
   ~TrainerLoop();
 
-  // Opens an epoch, tidies the checkpoints (TidyCheckpoints), redoes the steps that were committed
-  // after the loaded version, and publishes the last one, so that engines can start. With
-  // `save_loaded`, also writes the loaded version as a checkpoint, so that a resume need not repeat
-  // what led to it. If `stop` came first, returns OK with some steps not redone and nothing
-  // published; then only the destructor may be called. If redone steps give other weights than the
-  // committed ones, this is logged and later versions get the lineage that the store assigns.
-  // FAILED_PRECONDITION with epoch() still 0: the store rejects the loaded version, which belongs
-  // to another history.
+  // Opens an epoch, tidies the checkpoints (TidyCheckpoints) and generated files, redoes the steps
+  // that were committed after the loaded version, and publishes the last one, so that engines can
+  // start. With `save_loaded`, also writes the loaded version as a checkpoint, so that a resume
+  // need not repeat what led to it. If `stop` came first, returns OK with some steps not redone and
+  // nothing published; then only the destructor may be called. If redone steps give other weights
+  // than the committed ones, this is logged and later versions get the lineage that the store
+  // assigns. FAILED_PRECONDITION with epoch() still 0: the store rejects the loaded version, which
+  // belongs to another history.
   absl::Status Start(bool save_loaded, std::stop_token stop = {});
 
   // Writes the scores of evaluations that have ended to their checkpoints. Call it after Run(), for
@@ -137,6 +141,7 @@ class TrainerLoop {
   // Trains on the report's groups and adds result and time to it.
   absl::Status Train(FinishedStep& report);
   void Committed(const CommitReceipt& receipt);
+  absl::Status WriteGenerated(int64_t step, const std::vector<TrainGroup>& groups);
   void TraceTrained(int64_t step, const std::vector<TrainGroup>& groups) const;
   absl::Status Checkpoint();
   // Waits for the end of the checkpoint being written, and reports a long wait.
@@ -158,6 +163,7 @@ class TrainerLoop {
   PolicyVersion policy_;
   std::string digest_;
   bool uncommitted_ = false;       // the learner holds an uncommitted step
+  bool unwritten_ = false;         // the last committed step has no file of generated samples
   int64_t checkpointed_ = -1;      // version of the last checkpoint started
   double checkpoint_seconds_ = 0;  // since the last report
   std::atomic<bool> paused_{false};

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "job/eval_sets.h"
+#include "job/job_kind.h"
 
 namespace freshet {
 
@@ -18,12 +19,14 @@ LearningRateSchedule MakeSchedule(const job::v1::JobSpec& spec) {
   schedule.peak = optimizer.learning_rate();
   schedule.warmup_steps = optimizer.warmup_steps();
   schedule.total_steps = spec.trainer().steps();
-  schedule.final_fraction = optimizer.min_learning_rate() / optimizer.learning_rate();
+  if (optimizer.learning_rate() > 0) {  // 0: the job trains nothing
+    schedule.final_fraction = optimizer.min_learning_rate() / optimizer.learning_rate();
+  }
   return schedule;
 }
 
 std::string DeviceOfTrainer(const job::v1::JobSpec& spec) {
-  if (!spec.trainer().has_device()) return "cpu";
+  if (!spec.trainer().has_device() || Generates(spec)) return "cpu";
   const std::string& device = spec.trainer().device();
   return device == "auto" && spec.trainer().ranks() > 1 ? "cpu" : device;
 }
@@ -70,6 +73,12 @@ PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const Mode
   options.weight_decay = spec.optimizer().weight_decay();
   options.grad_clip_norm = spec.optimizer().grad_clip_norm();
   return options;
+}
+
+MemoryPlan PlanTrainer(const job::v1::JobSpec& spec, const PolicyLearnerOptions& options,
+                       const BatchShape& batch) {
+  if (Generates(spec)) return PlanFrozenLearner(options);
+  return PlanLearner(options, batch, std::max<int64_t>(spec.trainer().ranks(), 1));
 }
 
 BatchShape LargestBatch(const job::v1::JobSpec& spec, int64_t longest_prompt) {

@@ -23,8 +23,8 @@ namespace freshet {
 
 LearningRateSchedule MakeSchedule(const job::v1::JobSpec& spec);
 
-// Where the job's trainer computes, as in OpenDevice. The CPU for several ranks with `auto`, and
-// for jobs accepted by an older version, which name no device.
+// Where the job's trainer computes, as in OpenDevice. The CPU for several ranks with `auto`, for
+// jobs that train nothing, and for jobs accepted by an older version, which name no device.
 std::string DeviceOfTrainer(const job::v1::JobSpec& spec);
 // Number of copies of the weights on the trainer's GPU (weights/cuda/device_copies.h): one in use,
 // one being written and, with `eval`, one kept for evaluations. 0 unless the transport is cuda_ipc.
@@ -36,6 +36,11 @@ bool SendsShards(const job::v1::JobSpec& spec);
 // `processors`: of a job that sets no number of threads; its ranks share them.
 PolicyLearnerOptions MakeLearnerOptions(const job::v1::JobSpec& spec, const ModelConfig& model,
                                         const LossSpec& loss, int processors = 1);
+
+// What the trainer of a job needs, or rank 0 of several, for batches of this shape: that of a
+// PolicyLearner with these options, or of a FrozenLearner.
+MemoryPlan PlanTrainer(const job::v1::JobSpec& spec, const PolicyLearnerOptions& options,
+                       const BatchShape& batch);
 
 // The largest minibatch of a rank: prompts of `longest_prompt` tokens with responses of
 // max_new_tokens.

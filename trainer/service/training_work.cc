@@ -13,6 +13,7 @@
 #include "base/str_cat.h"
 #include "datastore/retrying_trajectory_store.h"
 #include "freshet/job/v1/job_service.pb.h"
+#include "job/job_kind.h"
 #include "services/runtime/process_identity.h"
 #include "trainer/loop/step_report.h"
 #include "trainer/loop/trainer_setup.h"
@@ -270,6 +271,11 @@ TrainerLoopOptions TrainingWork::LoopOptions(const FoundCheckpoint* checkpoint) 
   options.checkpoint_files = learner_.checkpoint_files;
   if (evaluations_ != nullptr) options.scores = [this] { return evaluations_->Next(); };
   options.hook = hook_;
+  if (Generates(assign_.spec())) {
+    options.generated = std::make_shared<const GeneratedFiles>(
+        GeneratedFiles::Options{GeneratedFiles::FolderBeside(options.checkpoint_root),
+                                learner_.decode, assign_.spec().output().token_ids()});
+  }
   return options;
 }
 

@@ -241,6 +241,19 @@ TEST_F(TrainingWorkTest, AfterARestartTheWorkOfFormerStepsIsNotReportedAgain) {
                           Pair(4, FieldsAre(40, 6.0, 1.0))));
 }
 
+TEST_F(TrainingWorkTest, AJobThatGeneratesWritesFilesBesideItsCheckpoints) {
+  Produce(8);
+  RunWell();
+  EXPECT_FALSE(std::filesystem::exists(dir_.File("jobs/job/generated"))) << "it trains";
+  assign_.mutable_spec()->set_kind("generate");
+  assign_.mutable_spec()->mutable_trainer()->set_steps(6);
+  Produce(4, /*version=*/4);
+  RunWell();
+  const auto text = ReadFile(dir_.File("jobs/job/generated/step-00000006.jsonl"), 1 << 20);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_THAT(*text, HasSubstr("\"completion\":\"2 tokens\""));
+}
+
 TEST_F(TrainingWorkTest, TellsOfEachCheckpoint) {
   assign_.mutable_spec()->mutable_checkpoint()->set_every_steps(2);
   Produce(8);

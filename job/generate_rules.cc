@@ -1,0 +1,41 @@
+#include <string>
+
+#include "job/job_kind.h"
+#include "job/rule_context.h"
+
+namespace freshet {
+namespace {
+
+// Keys that only training has a use for. Those of whole blocks are refused by `when`.
+void CheckTrainingKeys(RuleContext& context) {
+  const auto refuse = [&context](const std::string& path, bool used) {
+    if (used && context.Usable({path})) {
+      context.Add(path, "has no meaning with kind generate, which trains nothing; remove it");
+    }
+  };
+  const job::v1::Trainer& trainer = context.spec().trainer();
+  refuse("trainer.minibatches_per_step", trainer.minibatches_per_step() > 1);
+  refuse("trainer.threads", trainer.has_threads());
+  refuse("trainer.activation_checkpointing", trainer.activation_checkpointing());
+  refuse("trainer.ranks", trainer.ranks() > 1);
+  refuse("trainer.device", trainer.device() == "cuda");
+  refuse("trainer.sharding", trainer.sharding() != "none");
+  const job::v1::Checkpoint& checkpoint = context.spec().checkpoint();
+  refuse("checkpoint.dtype", checkpoint.dtype() == "bf16");
+  refuse("checkpoint.keep_every", checkpoint.keep_every() > 0);
+  refuse("checkpoint.keep_best", checkpoint.keep_best() > 0);
+  refuse("staleness.policy", context.spec().staleness().policy() == "mask");
+}
+
+}  // namespace
+
+void CheckGenerateRules(RuleContext& context) {
+  if (!context.Usable({"kind"})) return;
+  if (Generates(context.spec())) {
+    CheckTrainingKeys(context);
+  } else if (context.spec().output().token_ids() && context.Usable({"output.token_ids"})) {
+    context.Add("output.token_ids", "applies only with kind generate; remove it");
+  }
+}
+
+}  // namespace freshet

@@ -1,0 +1,132 @@
+#include "trainer/loop/generated_files.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "trainer/loop/step_report.h"
+
+namespace freshet {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Decode = std::function<std::string(const std::vector<int32_t>&)>;
+
+constexpr std::string_view kPrefix = "step-";
+constexpr std::string_view kSuffix = ".jsonl";
+
+// As many digits as the largest trainer.steps has, so that names sort by step.
+std::string FileName(int64_t step) {
+  char digits[24];
+  std::snprintf(digits, sizeof(digits), "%08lld", static_cast<long long>(step));
+  return StrCat(kPrefix, digits, kSuffix);
+}
+
+// Whether `name` is that of a file of a step after `step`, or of one that was not finished.
+bool IsLeftOver(const std::string& name, int64_t step) {
+  const size_t end = name.find(kSuffix);
+  if (!name.starts_with(kPrefix) || end == std::string::npos) return false;
+  int64_t of = 0;
+  if (!absl::SimpleAtoi(name.substr(kPrefix.size(), end - kPrefix.size()), &of)) return false;
+  return name == StrCat(FileName(of), ".tmp") || (of > step && name == FileName(of));
+}
+
+const char* OutcomeName(ScoreOutcome outcome) {
+  switch (outcome) {
+    case ScoreOutcome::kOk:
+      return "ok";
+    case ScoreOutcome::kWrongFormat:
+      return "wrong_format";
+    case ScoreOutcome::kTimeout:
+      return "timeout";
+    case ScoreOutcome::kInfraError:
+      break;
+  }
+  return "infra_error";
+}
+
+std::vector<GeneratedTurn> TurnsOf(const Response& response, const Decode& decode) {
+  const std::vector<uint8_t>& mask = response.loss_mask;
+  std::vector<GeneratedTurn> turns;
+  if (std::ranges::count(mask, uint8_t{0}) == 0) return turns;
+  for (auto begin = mask.begin(); begin != mask.end();) {
+    const auto end =
+        std::find_if(begin, mask.end(), [&](uint8_t other) { return other != *begin; });
+    const std::vector<int32_t> ids(response.response_ids.begin() + (begin - mask.begin()),
+                                   response.response_ids.begin() + (end - mask.begin()));
+    turns.push_back({*begin != 0, decode(ids), end - begin});
+    begin = end;
+  }
+  return turns;
+}
+
+}  // namespace
+
+GeneratedRow MakeGeneratedRow(int64_t step, const TrainSample& sample, const Decode& decode,
+                              bool with_ids) {
+  const Prompt& prompt = *sample.sample.prompt;
+  const Response& response = *sample.sample.response;
+  const Score& score = *sample.sample.score;
+  GeneratedRow row;
+  row.step = step;
+  row.uid = sample.sample.uid;
+  row.policy_version = sample.min_version;
+  row.attributes = prompt.attributes;
+  const auto text = row.attributes.extract("prompt");
+  row.prompt = text.empty() ? decode(prompt.prompt_ids) : text.mapped();
+  row.completion = decode(response.response_ids);
+  row.turns = TurnsOf(response, decode);
+  row.reward = score.reward;
+  row.components = score.components;
+  row.outcome = OutcomeName(score.outcome);
+  row.environment_reward = response.env_reward;
+  row.finish = FinishName(response.finish);
+  row.tokens = static_cast<int64_t>(response.response_ids.size());
+  if (with_ids) {
+    row.ids = GeneratedIds{prompt.prompt_ids, response.response_ids, response.behavior_logprobs};
+  }
+  return row;
+}
+
+std::string GeneratedFiles::FolderBeside(const std::string& checkpoint_root) {
+  return (fs::path(checkpoint_root).parent_path() / "generated").string();
+}
+
+absl::Status GeneratedFiles::KeepUpTo(int64_t step) const {
+  std::error_code error;
+  fs::directory_iterator files(options_.folder, error);
+  if (error == std::errc::no_such_file_or_directory) return absl::OkStatus();
+  for (; !error && files != fs::directory_iterator(); files.increment(error)) {
+    if (IsLeftOver(files->path().filename().string(), step)) fs::remove(files->path(), error);
+    if (error) break;
+  }
+  if (error) {
+    return FailedPrecondition(options_.folder,
+                              ": files of other steps cannot be removed: ", error.message());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GeneratedFiles::Write(int64_t step, const std::vector<TrainGroup>& groups) const {
+  std::error_code error;
+  fs::create_directories(options_.folder, error);
+  if (error) return FailedPrecondition(options_.folder, ": cannot be made: ", error.message());
+  std::string lines;
+  for (const TrainGroup& group : groups) {
+    for (const TrainSample& sample : group.samples) {
+      lines += ToLine(MakeGeneratedRow(step, sample, options_.decode, options_.with_ids));
+    }
+  }
+  FRESHET_RETURN_IF_ERROR(WriteFileAtomically(StrCat(options_.folder, "/", FileName(step)), lines));
+  return SyncPath(options_.folder);
+}
+
+}  // namespace freshet
