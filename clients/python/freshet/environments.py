@@ -192,6 +192,7 @@ class _Episodes:
             reward=reward,
             terminated=bool(terminated),
             truncated=bool(truncated),
+            invalid=bool((info or {}).get("invalid")),
         )
 
     def close(self) -> None:
@@ -310,6 +311,7 @@ def serve_env(
     In jobs with `environment.observations: messages`, an observation may also be a list of messages,
     dicts with role (system, user or tool), content and perhaps name and tool_call_id; and the attribute
     tools, optional, is the list of OpenAI's function schemas that the policy gets with a reset.
+    info with `invalid` means that the action was invalid (see `environment.mask_invalid_turns`).
     options contains the row's fields and the job's options. The same seed and actions must give the
     same results. An exception ends the episode as an infrastructure error: the episode is restarted
     on another worker and never scored as 0. EnvironmentFull means that there is no room now.

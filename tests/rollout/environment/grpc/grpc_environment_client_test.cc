@@ -248,6 +248,7 @@ TEST_F(GrpcEnvironmentClientTest, ObservationsMayBeMessages) {
   message->set_name("add");
   message->set_tool_call_id("1");
   service.reply.add_tools("{}");
+  service.reply.set_invalid(true);
   Use({"a:1"});
   client().Reset(1, Guess());
   const EpisodeEvent event = Next();
@@ -258,6 +259,7 @@ TEST_F(GrpcEnvironmentClientTest, ObservationsMayBeMessages) {
   EXPECT_EQ(event.answer->messages[0].name, "add");
   EXPECT_EQ(event.answer->messages[0].tool_call_id, "1");
   EXPECT_EQ(event.answer->tools, std::vector<std::string>{"{}"});
+  EXPECT_TRUE(event.answer->invalid);
 }
 
 TEST_F(GrpcEnvironmentClientTest, AnEpisodeOfADeadWorkerBeginsAgainElsewhere) {
