@@ -78,7 +78,8 @@ class Cluster(launcher.Processes):
         flags = ["--http-listen", "", "--listen", f"127.0.0.1:{self.links[name].target}",
                  "--advertise", f"127.0.0.1:{self.links[name].port}", "--time-scale", self.profile.time_scale]
         if name == "reward" and self.services:
-            flags += ["--sandbox", f"http://{self.address_of('sandbox')}", "--judge", f"http://{self.address_of('judge')}/v1"]
+            flags += ["--sandbox", f"http://{self.address_of('sandbox')}",
+                      "--judge", f"http://{self.address_of('judge')}/v1"]
         return flags + ([] if role_of(name) == "controller" else ["--drain-timeout-ms", "1000"])
 
     def start(self, name, *command):

@@ -1,6 +1,6 @@
 """The services that a run asks for signal: an environment server, a sandbox and a judge.
 
-Every sample of REWARD_JOB gets REWARD, whatever the policy writes, so any other value is a failure that became a reward.
+Every sample of REWARD_JOB deserves REWARD, whatever the policy writes: any other value is a failure that became a reward.
 """
 import os
 import pathlib
@@ -53,5 +53,5 @@ class Package:
 def missing():
     """What the interpreter of the services lacks, or ""."""
     code = "import importlib.util as i, sys; print(*(m for m in sys.argv[1:] if not i.find_spec(m)))"
-    found = subprocess.run([PYTHON, "-c", code, "grpc", "grpc_tools", "yaml"], check=True, capture_output=True, text=True)
-    return found.stdout.strip()
+    command = [PYTHON, "-c", code, "grpc", "grpc_tools", "yaml"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

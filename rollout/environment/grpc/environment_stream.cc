@@ -22,9 +22,17 @@ EpisodeAnswer AnswerOf(const env::v1::EpisodeReply& reply) {
   return answer;
 }
 
+// How gRPC begins its own error for a message above the limit of the channel.
+constexpr char kTooLarge[] = "eceived message larger than max";
+
 // Error for a stream that ended without an answer, which may have status OK.
 absl::Status EndOf(const grpc::Status& status) {
   if (status.ok()) return absl::UnavailableError("the environment worker ended the episode");
+  // RESOURCE_EXHAUSTED means that a worker is full, and is tried again for long.
+  if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
+      status.error_message().find(kTooLarge) != std::string::npos) {
+    return Internal("the environment's answer is too large: ", status.error_message());
+  }
   return runtime::GrpcToStatus(status);
 }
 
