@@ -143,8 +143,8 @@ class Cluster(launcher.Processes):
     def freshet(self, *arguments, timeout=PATIENCE_S):
         """Runs the command with the leading controller. The other one refuses with exit code 7 or 8."""
         for name in CONTROLLERS:
-            result = subprocess.run([self.binaries / "freshet", *arguments, "--server", f"127.0.0.1:{self.ports[name]}"],
-                                    capture_output=True, text=True, timeout=timeout)
+            command = [self.binaries / "freshet", *arguments, "--server", f"127.0.0.1:{self.ports[name]}"]
+            result = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
             if result.returncode not in (7, 8):
                 return result
         return result

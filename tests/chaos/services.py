@@ -1,6 +1,6 @@
 """The services that a run asks for signal: an environment server, a sandbox and a judge.
 
-Every sample of REWARD_JOB deserves REWARD, whatever the policy writes: any other value is a failure that became a reward.
+Every sample of REWARD_JOB deserves REWARD, whatever the policy writes. Any other value is a failure that became one.
 """
 import os
 import pathlib

@@ -33,6 +33,11 @@ absl::Status EndOf(const grpc::Status& status) {
       status.error_message().find(kTooLarge) != std::string::npos) {
     return Internal("the environment's answer is too large: ", status.error_message());
   }
+  if (status.error_code() == grpc::StatusCode::CANCELLED) {
+    return Internal(
+        "the environment's answer cannot be read, such as text that is not UTF-8, or its worker "
+        "cancelled the episode");
+  }
   return runtime::GrpcToStatus(status);
 }
 
@@ -123,6 +128,9 @@ void EnvironmentStream::OnReadDone(bool ok) {
   {
     MutexLock lock(mu_);
     if (!ok) {
+      // Nothing else ends a stream whose answer cannot be parsed. One that has ended keeps its
+      // status.
+      context_.TryCancel();
       ReleaseHold();
       return;  // OnDone reports the error
     }

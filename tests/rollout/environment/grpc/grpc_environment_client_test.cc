@@ -359,7 +359,7 @@ TEST_F(GrpcEnvironmentClientTest, WhateverAWorkerSendsIsAnAnswerOrANamedFailure)
   } cases[] = {
       // A flood does not mean that the worker is full.
       {"flood:1", absl::StatusCode::kInternal, "larger than max"},
-      {"broken:1", absl::StatusCode::kInternal, ""},
+      {"broken:1", absl::StatusCode::kInternal, "cannot be read"},
       {"leaves:1", absl::StatusCode::kUnavailable, "ended the episode"},
   };
   int64_t episode = 0;
