@@ -254,7 +254,8 @@ class _EnvService(env_service_pb2_grpc.EnvServiceServicer):
             with self._lock:
                 self._open -= 1
         if fault is not None:
-            context.abort(fault[0], fault[1][:_MAX_ERROR_CHARACTERS])
+            # No half of a surrogate pair.
+            context.abort(fault[0], fault[1][:_MAX_ERROR_CHARACTERS].encode(errors="replace").decode())
 
     def ListEnvironments(
         self, request: pb.ListEnvironmentsRequest, context: grpc.ServicerContext

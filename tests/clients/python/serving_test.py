@@ -151,8 +151,8 @@ class Countdown:
         return f"{self.left}", {"left": self.left}
 
     def step(self, action):
-        if action == "raise":
-            raise RuntimeError("broken")
+        if action.startswith("raise"):
+            raise RuntimeError("broken" if action == "raise" else "\ud800")
         if action in self.wrong:
             return self.wrong[action]
         self.left -= self.by
@@ -229,7 +229,7 @@ class EnvironmentTest(ServingTest):
         self.assertEqual(len(self.play(reset(name="nim"), CLOSE, name="nim")), 1)
 
     def test_what_the_class_raises_is_an_infrastructure_error(self):
-        for action in ("raise", *Countdown.wrong):
+        for action in ("raise", "raise a surrogate", *Countdown.wrong):
             with self.subTest(action):
                 self.assertEqual(self.code_of(reset(), act(action)), grpc.StatusCode.INTERNAL)
 
