@@ -97,6 +97,7 @@ absl::StatusOr<EnvironmentReply> Calculator::Step(std::string_view action) {
     --calls_left_;
     const absl::StatusOr<int64_t> value = EvaluateExpression(*call);
     reply.observation = value.ok() ? StrCat(*value, "=") : "!=";
+    reply.invalid = !value.ok();
     return reply;
   }
   reply.terminated = true;

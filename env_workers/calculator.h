@@ -11,9 +11,9 @@ namespace freshet {
 
 // The task is to evaluate an expression, with a calculator as a tool. An action that ends with
 // "[EXPRESSION]" is a tool call: the observation is the value and "=", for instance "408=" after
-// "[12*34]", or "!=" for an invalid expression (integer_expression.h). Any other action is the
-// final answer and ends the episode: reward 1 if the whole action, trimmed of spaces, is the value
-// in decimal digits (leading zeros are ignored), else 0.
+// "[12*34]", or "!=" for an invalid expression (integer_expression.h), whose action is invalid. Any
+// other action is the final answer and ends the episode: reward 1 if the whole action, trimmed of
+// spaces, is the value in decimal digits (leading zeros are ignored), else 0.
 //
 // Options:
 //   source      seed (default): the expression is random, and the reset shows it as "12*34=".

@@ -25,6 +25,7 @@ struct EnvironmentReply {
   bool terminated = false;                  // the episode ended by itself
   bool truncated = false;                   // the episode was cut off by a turn limit
   std::map<std::string, std::string> info;  // for humans and logs; not shown to the policy
+  bool invalid = false;                     // the action was invalid; the observation says so
 };
 
 // One episode at a time, modeled on Gymnasium's environments. Pure computation that never blocks:

@@ -55,6 +55,7 @@ absl::StatusOr<EnvironmentReply> GuessNumber::Step(std::string_view action) {
   const std::optional<int64_t> guess = ParseInteger(action);
   if (!guess.has_value() || action.front() == '-' || *guess >= max_) {
     reply.observation = Answer("!", "invalid");
+    reply.invalid = true;
   } else if (*guess == secret_) {
     reply.observation = Answer("=", "correct");
     const double bits = Narrow(secret_, secret_ + 1);

@@ -28,6 +28,7 @@ EpisodeReply ToProto(const EnvironmentReply& reply) {
   proto.set_reward(reply.reward);
   proto.set_terminated(reply.terminated);
   proto.set_truncated(reply.truncated);
+  proto.set_invalid(reply.invalid);
   proto.mutable_info()->insert(reply.info.begin(), reply.info.end());
   return proto;
 }

@@ -35,8 +35,10 @@ void LocalEnvironments::Answer(int64_t episode, absl::StatusOr<EnvironmentReply>
     events_.push_back({episode, reply.status()});
     return;
   }
-  events_.push_back({episode, EpisodeAnswer{std::move(reply->observation), reply->reward,
-                                            reply->terminated, reply->truncated}});
+  EpisodeAnswer answer{std::move(reply->observation), reply->reward, reply->terminated,
+                       reply->truncated};
+  answer.invalid = reply->invalid;
+  events_.push_back({episode, std::move(answer)});
 }
 
 }  // namespace freshet

@@ -35,6 +35,7 @@ struct EpisodeAnswer {
   bool truncated = false;
   std::vector<EpisodeMessage> messages = {};  // instead of an observation
   std::vector<std::string> tools = {};        // of a reset: function schemas as JSON
+  bool invalid = false;                       // the action was invalid
 };
 
 struct EpisodeEvent {

@@ -51,6 +51,7 @@ void EpisodeRunner::Open(Group& group, Episode& episode) {
   episode.response = {};
   episode.reward = 0;
   episode.step_rewards.clear();
+  episode.invalid_turns.clear();
   episode.turns = 0;
   episode.began = clock_.Now();
   EpisodeStart start;
@@ -125,6 +126,7 @@ void EpisodeRunner::TakeOutput(GenerationOutput output) {
   if (--request->second.open == 0) by_request_.erase(request);
   Episode& episode = group.episodes.at(output.sample_index);
   const size_t begin = episode.response.response_ids.size();
+  episode.turn_begin = static_cast<int32_t>(begin);
   episode.response = std::move(output.response);
   episode.response.finish = FinishReason::kNone;
   ++episode.turns;
@@ -174,6 +176,9 @@ void EpisodeRunner::TakeAnswer(Group& group, Episode& episode, const EpisodeAnsw
   if (!reset) {
     const auto turn_end = static_cast<int32_t>(episode.response.response_ids.size());
     episode.step_rewards.push_back({turn_end, answer.reward});
+    if (answer.invalid && options_.mask_invalid_turns) {
+      episode.invalid_turns.push_back({episode.turn_begin, turn_end});
+    }
   }
   if (answer.terminated) return Finish(group, episode, true);
   const bool late = !reset && clock_.Now() - episode.began >= options_.max_time;
@@ -266,6 +271,7 @@ void EpisodeRunner::Finish(Group& group, Episode& episode, bool terminated) {
   ++(terminated ? counters_.terminated : counters_.truncated);
   counters_.turns += episode.turns;
   episode.response.step_rewards = std::move(episode.step_rewards);
+  MaskTurns(std::exchange(episode.invalid_turns, {}), episode.response);
   Response response = episode.conversation.has_value()
                           ? WithPrompt(episode.prompt, episode.response)
                           : std::move(episode.response);

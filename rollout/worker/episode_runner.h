@@ -19,6 +19,7 @@
 #include "rollout/worker/episode_conversation.h"
 #include "rollout/worker/episode_table.h"
 #include "rollout/worker/episodes.h"
+#include "rollout/worker/invalid_turns.h"
 
 namespace freshet {
 
@@ -40,7 +41,8 @@ struct EpisodeOptions : EpisodeRetries {
   int32_t max_turn_tokens = 0;  // tokens per turn; 0: bounded by max_new_tokens only
   // The episode is truncated after the first turn that ends later.
   absl::Duration max_time = absl::InfiniteDuration();
-  double trace_ratio = 0;  // share of samples with lifecycle logging
+  bool mask_invalid_turns = false;  // turns that the environment calls invalid bear no loss
+  double trace_ratio = 0;           // share of samples with lifecycle logging
 };
 
 // Plays episodes: generates a turn, sends its text to the environment, appends the answer as
@@ -48,7 +50,8 @@ struct EpisodeOptions : EpisodeRetries {
 // until the environment ends the episode, max_turns are played, max_time has passed or the response
 // is full. The response is the whole sequence; env_reward is the sum of the rewards. finish is
 // kStop if the environment ended the episode and kLength if it was cut off. The environment's last
-// observation, which no turn follows, is left out.
+// observation, which no turn follows, is left out. Invalid turns may bear no loss
+// (invalid_turns.h).
 //
 // If observations are messages, the chat template renders them, and every episode has a prompt of
 // its own instead of the group's: the row's messages with those of the reset. The response begins
@@ -84,9 +87,11 @@ class EpisodeRunner final : public Episodes {
   struct Episode : EpisodeSlot {
     State state = State::kDelayed;
     std::optional<EpisodeConversation> conversation;
-    std::vector<int32_t> prompt;  // of the conversation
-    Response response;            // after the prompt
-    std::string action;           // of the latest turn
+    std::vector<int32_t> prompt;            // of the conversation
+    Response response;                      // after the prompt
+    std::string action;                     // of the latest turn
+    int32_t turn_begin = 0;                 // of the latest turn in `response`
+    std::vector<TurnTokens> invalid_turns;  // in `response`
     double reward = 0;
     std::vector<StepReward> step_rewards;  // ends in `response`
     int32_t turns = 0;

@@ -113,6 +113,7 @@ EpisodeOptions MakeEpisodeOptions(const job::v1::JobSpec& spec) {
   if (environment.has_max_time_ms()) {
     options.max_time = absl::Milliseconds(environment.max_time_ms());
   }
+  options.mask_invalid_turns = environment.mask_invalid_turns();
   options.trace_ratio = spec.output().trace_ratio();
   return options;
 }

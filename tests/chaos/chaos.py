@@ -3,32 +3,20 @@
 
     chaos.py [--full] [--seeds N] [--first-seed K] [--jobs J] [--keep] [--bin DIR]
 
-Every seed is one run of redis-server, two controllers, two rollouts, reward and trainer as separate processes, for
-some seeds also an environment with two workers. Engine and model are simulated (tests/simulation); everything else is
-real, with all periods and deadlines scaled by 0.1. With --full engine and model are real too, some trainers have
-several ranks, and the final weights must equal those of an undisturbed run on one machine bit for bit. A seed also
-fails if no fault had an effect, or if the evidence is empty. The last line is `N passed, N failed`. The evidence of
-failed runs is kept.
-"""
-import argparse
-import collections
-import concurrent.futures
-import glob
-import hashlib
-import json
-import os
-import shutil
-import struct
-import subprocess
-import sys
-import tempfile
-import threading
-import time
+Every seed is one run of redis-server, two controllers, two rollouts, reward and trainer as separate processes, for some
+seeds also an environment with two workers, or an environment server, a sandbox and a judge. Engine and model are
+simulated (tests/simulation); everything else is real, with all periods and deadlines scaled by 0.1. With --full engine
+and model are real too, some trainers have several ranks, and the final weights must equal those of an undisturbed run
+on one machine bit for bit. A seed also fails if no fault had an effect, or if the evidence is empty. The last line is
+`N passed, N failed`. The evidence of failed runs is kept. """ import argparse import atexit import collections import
+concurrent.futures import glob import hashlib import json import os import shutil import struct import subprocess import
+sys import tempfile import threading import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import checker  # noqa: E402
 import schedule  # noqa: E402
+import services  # noqa: E402
 from cluster import CONTROLLERS, ENVIRONMENTS, ROLLOUTS, WORKERS, Cluster, Profile  # noqa: E402
 
 FAST_JOB = """
@@ -36,8 +24,6 @@ name: chaos
 seed: 1
 model: {init: random, config: {model_type: llama, hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2,
   intermediate_size: 32, max_position_embeddings: 64}}
-tokenizer: {type: char, alphabet: "0123456789+=<>!"}
-dataset: {type: arithmetic, operands: 2, digits: 2, train_rows: 4000}
 group_size: 2
 prompts_per_step: 4
 rollout: {max_new_tokens: 40, lease_ttl_ms: 2000, max_attempts: 20}
@@ -49,10 +35,14 @@ optimizer: {learning_rate: 1.0e-4}
 weight_sync: {timeout_ms: 1000, transport: TRANSPORT}
 checkpoint: {every_steps: 4, keep_last: 2}
 """
-FAST_LENGTH = """
+FAST_ARITHMETIC = """
+tokenizer: {type: char, alphabet: "0123456789+=<>!"}
+dataset: {type: arithmetic, operands: 2, digits: 2, train_rows: 4000}
+"""
+FAST_LENGTH = FAST_ARITHMETIC + """
 reward: {timeout_ms: 100, components: {length: {type: length, max_tokens: 40, margin_tokens: 20}}}
 """
-FAST_EPISODES = """
+FAST_EPISODES = FAST_ARITHMETIC + """
 environment: {type: guess_number, max_turns: 3, max_turn_tokens: 6, step_timeout_ms: 500}
 reward: {timeout_ms: 100, components: {found: {type: environment}}}
 """
@@ -94,24 +84,34 @@ ALONE = "rank 0 alone"  # in the trainer's log if it computes a step without the
 class Scenario:
     """The job, programs and time limit of a run."""
 
-    def __init__(self, profile, job, facts, seconds, stretch, environments=(), ranks=1):
+    def __init__(self, profile, job, facts, seconds, stretch, environments=(), ranks=1, package=None):
+        """package: of the services, or None."""
         self.profile, self.job, self.facts, self.seconds, self.stretch = profile, job, facts, seconds, stretch
-        self.environments, self.ranks = environments, ranks
+        self.environments, self.ranks, self.package = environments, ranks, package
 
     @property
     def members(self):
-        return ("redis",) + CONTROLLERS + WORKERS + self.environments
+        asked = services.SERVICES if self.package else ()
+        return ("redis",) + CONTROLLERS + WORKERS + self.environments + asked
 
     @staticmethod
-    def fast(binaries, episodes=False, transport="auto", **programs):
-        """Simulated engine and model. The weights are the multiset of the uids trained on."""
+    def fast(binaries, signal="length", transport="auto", **programs):
+        """Simulated engine and model. The weights are the multiset of the uids trained on. signal: "length",
+        "episodes" of a built-in environment, or "services"."""
         facts = {"eta": 2, "policy": "wait", "groups_per_step": 4, "group_size": 2, "steps": 16}
-        job = FAST_JOB.replace("TRANSPORT", transport) + (FAST_EPISODES if episodes else FAST_LENGTH)
+        job = FAST_JOB.replace("TRANSPORT", transport)
+        job += {"length": FAST_LENGTH, "episodes": FAST_EPISODES, "services": services.REWARD_JOB}[signal]
+        package = None
+        if signal == "services":
+            facts["reward"] = services.REWARD
+            folder = tempfile.mkdtemp(prefix="freshet-chaos-package-")
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            package = services.Package(folder)
         return Scenario(Profile(binaries, **programs), job, facts, seconds=120, stretch=1.0,
-                        environments=ENVIRONMENTS if episodes else ())
+                        environments=ENVIRONMENTS if signal == "episodes" else (), package=package)
 
     @staticmethod
-    def full(binaries, episodes=False, transport="auto", ranks=1, sharding="none"):
+    def full(binaries, signal="length", transport="auto", ranks=1, sharding="none"):
         """The real engine and model. At staleness 0 the weights depend only on the seed and the ranks of each step,
         so they must equal those of an undisturbed `freshet local` bit for bit."""
         steps = 16 if ranks == 1 else 48  # so that most faults come during the job
@@ -119,7 +119,7 @@ class Scenario:
         profile = Profile(binaries, rollout="freshet-recorded-rollout", trainer="freshet-recorded-trainer")
         job = FULL_JOB.replace("TRANSPORT", transport).replace("STEPS", str(steps)).replace("RANKS", str(ranks))
         job = job.replace("SHARDING", sharding)
-        job += FULL_EPISODES if episodes else FULL_COPY
+        job += FULL_EPISODES if signal == "episodes" else FULL_COPY
         with tempfile.TemporaryDirectory(prefix="freshet-chaos-local-") as folder:
             with open(os.path.join(folder, "job.yaml"), "w") as file:
                 file.write(job.replace(transport, "auto"))  # a single process sends nothing
@@ -128,7 +128,7 @@ class Scenario:
             checkpoint = os.path.join(folder, "run", "checkpoints", f"step-{steps}")
             facts["weights_sha256"] = sha256(os.path.join(checkpoint, "model.safetensors"))
         return Scenario(profile, job, facts, seconds=180, stretch=6.0,
-                        environments=ENVIRONMENTS if episodes else (), ranks=ranks)
+                        environments=ENVIRONMENTS if signal == "episodes" else (), ranks=ranks)
 
 
 def sha256(path):
@@ -177,14 +177,14 @@ def read_multiset(path):
 def run(name, scenario, faults, keep=False, seconds=None):
     """Runs a scenario under `faults`. Returns (violations, summary, folder of the evidence)."""
     folder = tempfile.mkdtemp(prefix=f"freshet-chaos-{name}-")
-    cluster = Cluster(folder, scenario.profile, scenario.environments)
+    cluster = Cluster(folder, scenario.profile, scenario.environments, scenario.package)
     violations, summary = [], ""
     done = threading.Event()
     storm = schedule.Storm(cluster, faults, done)
     begin = time.monotonic()
     try:
         cluster.start_all()
-        cluster.submit("chaos", scenario.job)
+        cluster.submit("chaos", scenario.job.replace("GAMES", cluster.address_of("games") if scenario.package else ""))
         thread = threading.Thread(target=storm.run)
         thread.start()
         state = cluster.await_end("chaos", seconds or scenario.seconds)
@@ -210,11 +210,11 @@ def run(name, scenario, faults, keep=False, seconds=None):
 
 
 def variant(seed, full):
-    """Returns (whether the seed uses an environment, its weight transport) and with `full` the number of ranks and what
-    they divide. On one host, "auto" is shared memory."""
+    """Returns (where the rewards of the seed come from, its weight transport) and with `full` the number of ranks and
+    what they divide. On one host, "auto" is shared memory."""
     if not full:
-        return seed % 4 == 0, "grpc_relay" if seed % 3 == 0 else "auto"
-    return seed % 2 == 0, ("grpc_relay", "auto", "gloo")[seed % 3], (3, 2, 1, 1)[seed % 4], \
+        return {0: "episodes", 2: "services"}.get(seed % 4, "length"), "grpc_relay" if seed % 3 == 0 else "auto"
+    return "length" if seed % 2 else "episodes", ("grpc_relay", "auto", "gloo")[seed % 3], (3, 2, 1, 1)[seed % 4], \
         ("none", "optimizer", "full")[seed // 4 % 3]
 
 
@@ -269,6 +269,9 @@ def main():
         return 1 if violations else 0
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     variants = {seed: variant(seed, options.full) for seed in seeds}
+    if any(kind[0] == "services" for kind in variants.values()) and (missing := services.missing()):
+        print(f"without services: {services.PYTHON} lacks {missing}; FRESHET_TEST_PYTHON selects another interpreter")
+        variants = {seed: ("length", *kind[1:]) if kind[0] == "services" else kind for seed, kind in variants.items()}
     make = Scenario.full if options.full else Scenario.fast
     scenarios = {kind: make(binaries, *kind) for kind in sorted(set(variants.values()))}
     passed = failed = 0

@@ -5,7 +5,8 @@
 
 FOLDER holds
   job.json           {"eta", "policy", "groups_per_step", "group_size", "steps", "state"}; for a real model
-                     also "weights_sha256" (expected; null: unknown) and "final_sha256" (actual); for several ranks
+                     also "weights_sha256" (expected; null: unknown) and "final_sha256" (actual); if all samples deserve
+                     the same reward also "reward"; for several ranks
                      also "ranks": {"groups": formed, "killed": when ranks were killed, if only ranks were disturbed,
                      "notices": lost ranks in the job's events}
   ledger.jsonl       the exported ledger of the job
@@ -178,8 +179,9 @@ def check_samples(job, histories, trained, ended, faults):
     return accepted
 
 
-def check_scores(histories, accepted, faults):
+def check_scores(job, histories, accepted, faults):
     """Checks that each sample has one score, of the accepted bytes, and trains with it. Returns the score count."""
+    deserved = job.get("reward")
     scores = {}
     for rows in histories.values():
         for row in rows:
@@ -188,6 +190,8 @@ def check_scores(histories, accepted, faults):
             uid = row["uid"]
             if row["outcome"] >= FIRST_FAILURE:
                 faults.append(f"{uid}: a failure to score it became a reward")
+            if deserved not in (None, row["reward"]):
+                faults.append(f"{uid}: scored {row['reward']}, deserves {deserved}")
             if accepted.get(uid, row["hash"]) != row["hash"]:
                 faults.append(f"{uid}: scored bytes that were not accepted")
             token, reward = scores.setdefault(uid, (row["token"], row["reward"]))
@@ -352,7 +356,7 @@ def check(folder):
     accepted = check_samples(job, histories, trained, ended, faults)
     counts = {
         "samples acknowledged": len(accepted),
-        "scores put": check_scores(histories, accepted, faults),
+        "scores put": check_scores(job, histories, accepted, faults),
         "prompts fed": check_prompts(histories, trained, faults),
         "records written": check_records(job, histories, faults),
     }

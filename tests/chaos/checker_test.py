@@ -246,6 +246,12 @@ class CheckerTest(unittest.TestCase):
         self.run_.score()["hash"] = "other"
         self.expect("scored bytes that were not accepted")
 
+    def test_a_reward_that_is_not_deserved(self):
+        self.run_.job["reward"] = 0.5
+        self.assertEqual(self.run_.faults(), [])
+        self.run_.job["reward"] = 1.0
+        self.expect("scored 0.5, deserves 1.0")
+
     def test_a_failure_that_became_a_reward(self):
         self.run_.score()["outcome"] = 3
         self.expect("a failure to score it became a reward")

@@ -12,6 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "testing"))
 import launcher  # noqa: E402
 from launcher import free_port, role_of  # noqa: E402
 from proxy import Proxy  # noqa: E402
+from services import SERVICES  # noqa: E402
 
 CONTROLLERS = ("controller-0", "controller-1")
 ROLLOUTS = ("rollout-0", "rollout-1")
@@ -40,7 +41,8 @@ def processes_with(variable):
 class Cluster(launcher.Processes):
     """Thread-safe."""
 
-    def __init__(self, folder, profile, environments=()):
+    def __init__(self, folder, profile, environments=(), services=None):
+        """services: the package of the SERVICES; None: there are none."""
         history = os.path.join(folder, "history")
         os.makedirs(history)
         super().__init__(folder, profile.binaries, users=True, environment={
@@ -48,15 +50,26 @@ class Cluster(launcher.Processes):
             "FRESHET_SIM_ENGINE": "16 1.0 0.02 1.0 8 0.8"})
         self.profile = profile
         self.workers = WORKERS + tuple(environments)
-        self.members = ("redis",) + CONTROLLERS + self.workers
-        self.ports = {name: free_port() for name in CONTROLLERS}
+        self.services = services
+        callees = CONTROLLERS + (SERVICES if services else ())  # restart at their former address
+        self.members = ("redis",) + callees + self.workers
+        self.ports = {name: free_port() for name in callees}
         self.proxies = {name: Proxy(self.redis_port) for name in CONTROLLERS + WORKERS}  # in front of Redis
         self.links = {name: Proxy(port) for name, port in self.ports.items()}  # in front of the process
         self.former_links = []
-        self.grpc = {name: f"127.0.0.1:{link.port}" for name, link in self.links.items()}
+        self.grpc = {name: self.address_of(name) for name in CONTROLLERS}
 
     def program(self, role):
         return self.binaries / self.profile.programs[role]
+
+    def address_of(self, name):
+        """Where the others find a controller or service."""
+        return f"127.0.0.1:{self.links[name].port}"
+
+    def command(self, name):
+        if name in SERVICES:
+            return self.services.command(name, self.binaries, self.ports[name])
+        return super().command(name)
 
     def redis_address(self, name):
         return f"127.0.0.1:{self.proxies[name].port}"
@@ -64,6 +77,9 @@ class Cluster(launcher.Processes):
     def flags(self, name):
         flags = ["--http-listen", "", "--listen", f"127.0.0.1:{self.links[name].target}",
                  "--advertise", f"127.0.0.1:{self.links[name].port}", "--time-scale", self.profile.time_scale]
+        if name == "reward" and self.services:
+            flags += ["--sandbox", f"http://{self.address_of('sandbox')}",
+                      "--judge", f"http://{self.address_of('judge')}/v1"]
         return flags + ([] if role_of(name) == "controller" else ["--drain-timeout-ms", "1000"])
 
     def start(self, name, *command):
@@ -74,7 +90,7 @@ class Cluster(launcher.Processes):
 
     def start_all(self):
         self.start_redis()
-        for name in CONTROLLERS + self.workers:
+        for name in tuple(self.ports) + self.workers:
             self.start(name)
         for name, port in self.ports.items():
             self.await_ready(name, lambda: launcher.listens(port))
@@ -126,9 +142,9 @@ class Cluster(launcher.Processes):
 
     def freshet(self, *arguments, timeout=PATIENCE_S):
         """Runs the command with the leading controller. The other one refuses with exit code 7 or 8."""
-        for port in self.ports.values():
-            result = subprocess.run([self.binaries / "freshet", *arguments, "--server", f"127.0.0.1:{port}"],
-                                    capture_output=True, text=True, timeout=timeout)
+        for name in CONTROLLERS:
+            command = [self.binaries / "freshet", *arguments, "--server", f"127.0.0.1:{self.ports[name]}"]
+            result = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
             if result.returncode not in (7, 8):
                 return result
         return result

@@ -6,6 +6,7 @@ import time
 
 from cluster import CONTROLLERS, ROLLOUTS, WORKERS
 from peek import PUT, Peek
+from services import SERVICES
 
 # Probability weights of the fault kinds, by role.
 PROCESS = {"kill": 4, "stop": 3}
@@ -27,7 +28,7 @@ def kinds_of(role):
         kinds.update(CALLS)
     if role in CONTROLLERS + WORKERS:
         kinds.update(REDIS)
-    if role not in CONTROLLERS:
+    if role not in CONTROLLERS + SERVICES:
         kinds["zombie"] = 1
     if role in ROLLOUTS:
         kinds["late"] = 1
@@ -36,9 +37,11 @@ def kinds_of(role):
 
 def draw(seed, members, stretch=1.0, begin=0.03, first=0.2, end=0.8, ranks=1):
     """Returns the faults of a seed (a number or text) in order: [(seconds after submit, kind, role, duration)].
-    The first one occurs while the job is certainly running. With several ranks, most are on ranks."""
+    The first one occurs while the job is certainly running. With several ranks, most are on ranks; with services, half
+    are on services."""
     dice = random.Random(seed)
-    roles = sorted([*members, EVERYTHING])
+    services = [role for role in members if role in SERVICES]
+    roles = sorted([*members, EVERYTHING] + 2 * services)
     faults = []
     for number in range(dice.randint(2, 5) if ranks == 1 else dice.randint(0, 3)):
         role = dice.choice(roles)

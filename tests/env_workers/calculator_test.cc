@@ -69,6 +69,7 @@ TEST(Calculator, TellsThatACallIsNotUnderstood) {
         std::string("[\0]", 3), std::string("[1+]")}) {
     const EnvironmentReply reply = MustStep(calculator, action);
     EXPECT_EQ(reply.observation, action == "[[1]" ? "1=" : "!=");
+    EXPECT_EQ(reply.invalid, action != "[[1]");
     EXPECT_FALSE(reply.terminated);
   }
 }

@@ -84,6 +84,7 @@ TEST(GuessNumber, WhatIsNoNumberOfTheRangeCostsAGuess) {
         std::string(1 << 20, '0'), std::string("\0", 1), std::string("\xff")}) {
     const EnvironmentReply reply = MustStep(game, action);
     EXPECT_EQ(reply.observation, "!");
+    EXPECT_TRUE(reply.invalid);
     EXPECT_EQ(reply.reward, 0.0);
     EXPECT_FALSE(reply.terminated);
   }

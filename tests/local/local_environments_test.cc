@@ -57,6 +57,15 @@ TEST_F(LocalEnvironmentsTest, TheSameSeedIsTheSameEpisode) {
   EXPECT_THAT(answers[0], testing::Contains(testing::Ne(answers[0][0]))) << "seeds differ";
 }
 
+TEST_F(LocalEnvironmentsTest, AnInvalidActionIsToldAsSuch) {
+  environments_.Reset(7, Guess(1));
+  EXPECT_FALSE(Only().answer->invalid);
+  environments_.Step(7, "x");
+  const EpisodeEvent event = Only();
+  EXPECT_TRUE(event.answer->invalid);
+  EXPECT_EQ(event.answer->observation, "!");
+}
+
 TEST_F(LocalEnvironmentsTest, AnErrorEndsTheEpisode) {
   environments_.Reset(1, {"guess_number", 1, {{"max", "many"}}});
   EXPECT_EQ(Only().answer.status().code(), absl::StatusCode::kInvalidArgument);

@@ -192,6 +192,7 @@ class _Episodes:
             reward=reward,
             terminated=bool(terminated),
             truncated=bool(truncated),
+            invalid=bool((info or {}).get("invalid")),
         )
 
     def close(self) -> None:
@@ -253,7 +254,8 @@ class _EnvService(env_service_pb2_grpc.EnvServiceServicer):
             with self._lock:
                 self._open -= 1
         if fault is not None:
-            context.abort(fault[0], fault[1][:_MAX_ERROR_CHARACTERS])
+            # No half of a surrogate pair.
+            context.abort(fault[0], fault[1][:_MAX_ERROR_CHARACTERS].encode(errors="replace").decode())
 
     def ListEnvironments(
         self, request: pb.ListEnvironmentsRequest, context: grpc.ServicerContext
@@ -310,6 +312,7 @@ def serve_env(
     In jobs with `environment.observations: messages`, an observation may also be a list of messages,
     dicts with role (system, user or tool), content and perhaps name and tool_call_id; and the attribute
     tools, optional, is the list of OpenAI's function schemas that the policy gets with a reset.
+    info with `invalid` means that the action was invalid (see `environment.mask_invalid_turns`).
     options contains the row's fields and the job's options. The same seed and actions must give the
     same results. An exception ends the episode as an infrastructure error: the episode is restarted
     on another worker and never scored as 0. EnvironmentFull means that there is no room now.

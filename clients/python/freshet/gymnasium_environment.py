@@ -48,7 +48,7 @@ class _GymnasiumEnvironment:
         try:
             parsed = _action(self._environment.action_space, action)
         except _Unreadable:
-            return f"invalid action: {self._environment.action_space}\n", 0.0, False, False, {}
+            return f"invalid action: {self._environment.action_space}\n", 0.0, False, False, {"invalid": True}
         observation, reward, terminated, truncated, info = self._environment.step(parsed)
         return self._text(observation), float(reward), terminated, truncated, info
 

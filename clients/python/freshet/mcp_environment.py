@@ -47,7 +47,8 @@ def mcp_environment(
     For jobs with `environment.observations: messages`. The policy gets the tools with the row's prompt, and
     each of its tool calls is answered by a message. The episode ends with a turn without a tool call; its
     reward is 0, so the job names other components. A call that is malformed, that the server refuses or that
-    takes too long is answered with the reason. Only a server that is lost is an error of the episode.
+    takes too long is answered with the reason. A malformed call, or one of an unknown tool, makes the turn
+    invalid (`environment.mask_invalid_turns`). Only a server that is lost is an error of the episode.
 
     server: URL (streamable HTTP), or a command (stdio). env: further environment variables of the command.
     shared: all episodes share one session, for servers that keep no state between calls. Otherwise every
@@ -133,7 +134,10 @@ class McpEnvironment:
         if self._calls > self._max_calls:
             return "", 0.0, False, True, {"truncated": f"more than {self._max_calls} tool calls"}
         end = asyncio.get_running_loop().time() + self._seconds
-        return [await self._answer(call, end) for call in calls], 0.0, False, False, {}
+        answers = [await self._answer(call, end) for call in calls]
+        known = {tool["function"]["name"] for tool in self.tools}
+        invalid = any(isinstance(call, _Malformed) or call[0] not in known for call in calls)
+        return answers, 0.0, False, False, {"invalid": True} if invalid else {}
 
     async def close(self) -> None:
         session, self._session = self._session, None

@@ -87,7 +87,7 @@ class OpenEnvEnvironment:
         try:
             answer = await self._ask("step", self._action_of(action))
         except _Refused as error:
-            return f"invalid action: {error}\n", 0.0, False, False, {}
+            return f"invalid action: {error}\n", 0.0, False, False, {"invalid": True}
         reward = answer.get("reward")
         return self._text(answer), 0.0 if reward is None else float(reward), bool(answer.get("done")), False, {}
 

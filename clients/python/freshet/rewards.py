@@ -74,7 +74,8 @@ def score_of(value: Any) -> trajectory_pb2.Score:
 
 
 def _failed(outcome: int, error: str) -> trajectory_pb2.Score:
-    return trajectory_pb2.Score(outcome=outcome, error=error[:_MAX_ERROR_CHARACTERS])
+    text = error[:_MAX_ERROR_CHARACTERS].encode(errors="replace").decode()  # no half of a surrogate pair
+    return trajectory_pb2.Score(outcome=outcome, error=text)
 
 
 class _Function:

@@ -18,12 +18,26 @@ EpisodeAnswer AnswerOf(const env::v1::EpisodeReply& reply) {
         {message.role(), message.content(), message.name(), message.tool_call_id()});
   }
   answer.tools.assign(reply.tools().begin(), reply.tools().end());
+  answer.invalid = reply.invalid();
   return answer;
 }
+
+// How gRPC begins its own error for a message above the limit of the channel.
+constexpr char kTooLarge[] = "eceived message larger than max";
 
 // Error for a stream that ended without an answer, which may have status OK.
 absl::Status EndOf(const grpc::Status& status) {
   if (status.ok()) return absl::UnavailableError("the environment worker ended the episode");
+  // RESOURCE_EXHAUSTED means that a worker is full, and is tried again for long.
+  if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED &&
+      status.error_message().find(kTooLarge) != std::string::npos) {
+    return Internal("the environment's answer is too large: ", status.error_message());
+  }
+  if (status.error_code() == grpc::StatusCode::CANCELLED) {
+    return Internal(
+        "the environment's answer cannot be read, such as text that is not UTF-8, or its worker "
+        "cancelled the episode");
+  }
   return runtime::GrpcToStatus(status);
 }
 
@@ -114,6 +128,9 @@ void EnvironmentStream::OnReadDone(bool ok) {
   {
     MutexLock lock(mu_);
     if (!ok) {
+      // Nothing else ends a stream whose answer cannot be parsed. One that has ended keeps its
+      // status.
+      context_.TryCancel();
       ReleaseHold();
       return;  // OnDone reports the error
     }

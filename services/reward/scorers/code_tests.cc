@@ -107,6 +107,8 @@ absl::StatusOr<ComponentScore> VerdictOf(const CodeReward& reward, std::string_v
     passed += test["passed"].get<bool>() ? 1 : 0;
   }
   const bool accepted = (*parsed)["accepted"].get<bool>();
+  const bool all = !tests.empty() && passed == std::ssize(tests);
+  if (accepted != all) return BadAnswer(answer);
   const double count = static_cast<double>(tests.size());
   ComponentScore score;
   score.value = accepted ? 1 : 0;

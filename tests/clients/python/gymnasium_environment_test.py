@@ -28,7 +28,7 @@ class GymnasiumEnvironmentTest(EpisodesTest):
                 _, wrong, right = self.play(lake, action, "1")
                 self.assertEqual(wrong.observation, "invalid action: Discrete(4)\n")
                 self.assertEqual((wrong.reward, wrong.terminated, wrong.truncated), (0, False, False))
-                self.assertEqual(right.observation, "4")
+                self.assertEqual((right.observation, wrong.invalid, right.invalid), ("4", True, False))
 
     def test_arrays_are_json_and_the_seed_decides(self):
         cart = freshet.gymnasium_environment("CartPole-v1")

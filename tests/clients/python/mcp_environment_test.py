@@ -70,7 +70,8 @@ class McpEnvironmentTest(EpisodesTest):
             self.assertEqual(role, "tool")
             self.assertIn(why, content)
             self.assertFalse(step.terminated)
-        self.assertEqual(self.answers(after), [("tool", "add", "2")])
+            self.assertEqual(step.invalid, why not in ("int", "Error executing tool fail"), why)
+        self.assertEqual((self.answers(after), after.invalid), ([("tool", "add", "2")], False))
 
     def test_names_that_the_server_does_not_have_are_refused(self):
         for options, why in (({"tools": ["ad"]}, "no ad"), ({"bind": {"c": "x"}}, "no c")):

@@ -85,6 +85,7 @@ class OpenEnvEnvironmentTest(EpisodesTest):
                 _, wrong, right = self.play(echo, action, '{"message": "a"}')
                 self.assertTrue(wrong.observation.startswith("invalid action: "), wrong.observation)
                 self.assertEqual((wrong.reward, wrong.terminated, right.observation), (0, False, "1"))
+                self.assertEqual((wrong.invalid, right.invalid), (True, False))
 
     def test_what_the_server_gets_wrong_is_an_infrastructure_error(self):
         echo = openenv_environment(self.serve(), action="message", observation="echo")

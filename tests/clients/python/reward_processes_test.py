@@ -35,6 +35,11 @@ def compute_score(data_source, solution_str, ground_truth, extra_info):
         with open(ground_truth, "w") as file: file.write(str(subprocess.Popen(["sleep", "1000"]).pid))
         while True: pass
     if solution_str == "nan": return float("nan")
+    if solution_str == "infinite": return {"score": 1.0, "part": float("inf")}
+    if solution_str == "surrogate": raise ValueError("\\ud800")
+    if solution_str in ("garbage", "flood"):
+        number = int(sys.argv[1])
+        os.write(number, b"\\xff" * 1000 if solution_str == "garbage" else b"\\x01\\0\\0\\x7f")
     if solution_str == "text": return "1, I hope"
     if solution_str == "large": raise ValueError("x" * (4 << 20))
     if solution_str == "parts": return {"score": 0.5, "acc": True, "format": 0.25, "pred": "7"}
@@ -97,6 +102,10 @@ class RewardProcessesTest(unittest.TestCase):
             "exits": "the process of the reward function was lost: it ended with code 3",
             "hoards": "MemoryError",
             "nan": "it returned nan",
+            "infinite": "it returned inf",
+            "surrogate": "ValueError",
+            "garbage": "the process of the reward function was lost: an answer of 4294967295 bytes",
+            "flood": "the process of the reward function was lost: an answer of",
             "text": "could not convert",
             "large": "xxx",
         }.items():

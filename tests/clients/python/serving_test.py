@@ -136,6 +136,14 @@ class Countdown:
     """
 
     closed = 0
+    wrong = {
+        "nan": ("", float("nan"), False, False, {}),
+        "infinite": ("", float("inf"), False, False, {}),
+        "flood": ("x" * (100 << 20), 0.0, False, False, {}),
+        "surrogate": ("\ud800", 0.0, False, False, {}),
+        "bytes": (b"\xff", 0.0, False, False, {}),
+        "short": ("", 0.0),
+    }
 
     def reset(self, seed, options):
         self.left = seed
@@ -143,8 +151,10 @@ class Countdown:
         return f"{self.left}", {"left": self.left}
 
     def step(self, action):
-        if action == "raise":
-            raise RuntimeError("broken")
+        if action.startswith("raise"):
+            raise RuntimeError("broken" if action == "raise" else "\ud800")
+        if action in self.wrong:
+            return self.wrong[action]
         self.left -= self.by
         return f"{self.left}", 0.5, self.left <= 0, action == "stop", {}
 
@@ -219,7 +229,9 @@ class EnvironmentTest(ServingTest):
         self.assertEqual(len(self.play(reset(name="nim"), CLOSE, name="nim")), 1)
 
     def test_what_the_class_raises_is_an_infrastructure_error(self):
-        self.assertEqual(self.code_of(reset(), act("raise")), grpc.StatusCode.INTERNAL)
+        for action in ("raise", "raise a surrogate", *Countdown.wrong):
+            with self.subTest(action):
+                self.assertEqual(self.code_of(reset(), act(action)), grpc.StatusCode.INTERNAL)
 
     def test_a_full_server_refuses_another_episode(self):
         stub = self.serve(max_episodes=1)

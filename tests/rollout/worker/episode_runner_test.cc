@@ -114,6 +114,36 @@ TEST_F(EpisodeRunnerTest, AResponseIsTheWholeDialogue) {
   EXPECT_EQ(runner().counters().turns, 2);
 }
 
+TEST_F(EpisodeRunnerTest, InvalidTurnsBearNoLossIfTheJobSaysSo) {
+  options_.max_turns = 3;
+  client_.answer = [](const Call& call) {
+    EpisodeAnswer answer = Says(call.turn == 0 ? "" : "a");
+    answer.invalid = call.turn == 2;
+    return answer;
+  };
+  for (const bool mask : {false, true}) {
+    options_.mask_invalid_turns = mask;
+    EpisodeRunner runner(engine_, client_, clock_, {DecodeBytes, EncodeBytes}, options_);
+    runner.Start(Group({0}));
+    std::vector<EpisodeResult> results;
+    for (int i = 0; i < 20 && results.empty(); ++i) results = runner.Advance(*engine_.Poll());
+    ASSERT_THAT(results, SizeIs(1));
+    ASSERT_TRUE(results[0].response.ok());
+    const uint8_t second = mask ? 0 : 1;
+    EXPECT_THAT(results[0].response->loss_mask, ElementsAre(1, 1, 0, second, second, 0, 1, 1));
+    EXPECT_EQ(results[0].response->behavior_logprobs[3], -0.5F);
+  }
+}
+
+TEST(MaskTurns, ASampleOfInvalidTurnsLearnsFromTheLast) {
+  Response response;
+  response.loss_mask = {1, 1, 0, 1, 0};
+  MaskTurns({{0, 2}, {3, 4}}, response);
+  EXPECT_THAT(response.loss_mask, ElementsAre(0, 0, 0, 1, 0));
+  MaskTurns({}, response);
+  EXPECT_THAT(response.loss_mask, ElementsAre(0, 0, 0, 1, 0));
+}
+
 TEST_F(EpisodeRunnerTest, AnEpisodeIsTruncatedAfterTheTurnInWhichItsTimeIsOver) {
   options_.max_time = absl::Seconds(10);
   client_.answer = [this](const Call& call) {

@@ -116,6 +116,7 @@ TEST_F(RolloutSetup, EpisodesArePlayedAsTheJobSays) {
   environment.set_max_turn_tokens(2);
   EXPECT_EQ(MakeEpisodeOptions(spec_).max_time, absl::InfiniteDuration());
   environment.set_max_time_ms(2500);
+  environment.set_mask_invalid_turns(true);
   (*environment.mutable_options())["max"] = "100";
   spec_.mutable_output()->set_trace_ratio(0.25);
   EpisodeOptions options = MakeEpisodeOptions(spec_);
@@ -123,6 +124,7 @@ TEST_F(RolloutSetup, EpisodesArePlayedAsTheJobSays) {
   EXPECT_EQ(options.environment, "guess_number");
   EXPECT_EQ(options.max_turns, 5);
   EXPECT_EQ(options.max_time, absl::Milliseconds(2500));
+  EXPECT_TRUE(options.mask_invalid_turns);
   EXPECT_EQ(options.max_turn_tokens, 2);
   EXPECT_EQ(options.options.at("max"), "100");
   environment.set_type("grpc");

@@ -20,13 +20,15 @@
 namespace freshet {
 namespace {
 
+using testing::HasSubstr;
 using testing::SizeIs;
 
 // A service that sends no answers, or more than requested.
 class OddService final : public env::v1::EnvService::Service {
  public:
   int replies_per_request = 0;
-  bool stays = false;  // answers once, then waits for cancellation
+  bool stays = false;   // answers once, then waits for cancellation
+  bool leaves = false;  // ends the stream after a request
   env::v1::EpisodeReply reply;
   grpc::Status Episode(
       grpc::ServerContext* context,
@@ -37,6 +39,7 @@ class OddService final : public env::v1::EnvService::Service {
       stream->Write(reply);
       while (!context->IsCancelled()) std::this_thread::yield();
     }
+    if (leaves && stream->Read(&request)) return grpc::Status::OK;
     while (stream->Read(&request)) {
       for (int i = 0; i < replies_per_request; ++i) stream->Write(reply);
     }
@@ -248,6 +251,7 @@ TEST_F(GrpcEnvironmentClientTest, ObservationsMayBeMessages) {
   message->set_name("add");
   message->set_tool_call_id("1");
   service.reply.add_tools("{}");
+  service.reply.set_invalid(true);
   Use({"a:1"});
   client().Reset(1, Guess());
   const EpisodeEvent event = Next();
@@ -258,6 +262,7 @@ TEST_F(GrpcEnvironmentClientTest, ObservationsMayBeMessages) {
   EXPECT_EQ(event.answer->messages[0].name, "add");
   EXPECT_EQ(event.answer->messages[0].tool_call_id, "1");
   EXPECT_EQ(event.answer->tools, std::vector<std::string>{"{}"});
+  EXPECT_TRUE(event.answer->invalid);
 }
 
 TEST_F(GrpcEnvironmentClientTest, AnEpisodeOfADeadWorkerBeginsAgainElsewhere) {
@@ -337,6 +342,35 @@ TEST_F(GrpcEnvironmentClientTest, AnswersThatNobodyAskedForEndTheEpisode) {
     status = Next().answer.status();
   }
   EXPECT_FALSE(status.ok());
+}
+
+TEST_F(GrpcEnvironmentClientTest, WhateverAWorkerSendsIsAnAnswerOrANamedFailure) {
+  OddService& flood = AddOddWorker("flood:1");
+  flood.replies_per_request = 1;
+  flood.reply.set_observation(std::string(5 << 20, 'x'));
+  OddService& broken = AddOddWorker("broken:1");
+  broken.replies_per_request = 1;
+  broken.reply.set_observation("\xff");
+  AddOddWorker("leaves:1").leaves = true;
+  const struct {
+    std::string address;
+    absl::StatusCode code;
+    std::string why;
+  } cases[] = {
+      // A flood does not mean that the worker is full.
+      {"flood:1", absl::StatusCode::kInternal, "larger than max"},
+      {"broken:1", absl::StatusCode::kInternal, "cannot be read"},
+      {"leaves:1", absl::StatusCode::kUnavailable, "ended the episode"},
+  };
+  int64_t episode = 0;
+  for (const auto& [address, code, why] : cases) {
+    Use({address});
+    client().Reset(++episode, Guess());
+    const EpisodeEvent event = Next();
+    EXPECT_EQ(event.episode, episode);
+    EXPECT_EQ(event.answer.status().code(), code) << address << ": " << event.answer.status();
+    EXPECT_THAT(std::string(event.answer.status().message()), HasSubstr(why)) << address;
+  }
 }
 
 TEST_F(GrpcEnvironmentClientTest, AClosedEpisodeIsSilent) {

@@ -74,7 +74,10 @@ TEST(VerdictOf, AllTestsOrTheirFraction) {
 TEST(VerdictOf, AnythingElseIsNoReward) {
   for (const char* bad :
        {"", "[]", "null", "{}", R"({"accepted": true})", R"({"accepted": 1, "tests": []})",
-        R"({"accepted": true, "tests": [1]})", R"({"accepted": true, "tests": [{"passed": 1}]})",
+        R"({"accepted": true, "tests": []})", R"({"accepted": true, "tests": [{"passed": false}]})",
+        R"({"accepted": false, "tests": [{"passed": true}]})",
+        "{\"accepted\": true, \"tests\": [\xff]}", R"({"accepted": true, "tests": [1]})",
+        R"({"accepted": true, "tests": [{"passed": 1}]})",
         R"({"accepted": false, "tests": [{"passed": false,
             "exec_info": {"status": "SandboxError", "message": "lost"}}]})"}) {
     EXPECT_EQ(VerdictOf(Reward(), bad).status().code(), absl::StatusCode::kInternal) << bad;

@@ -248,10 +248,23 @@ TEST_F(GrpcScorerTest, WhatTheServiceCouldNotScoreIsNoReward) {
 TEST_F(GrpcScorerTest, AReplyThatBreaksTheContractIsNoReward) {
   Answer(trajectory::v1::SCORE_OUTCOME_UNSPECIFIED, 1);
   EXPECT_EQ(Ask().status().code(), absl::StatusCode::kInternal);
-  Answer(trajectory::v1::SCORE_OUTCOME_OK, std::nan(""));
-  EXPECT_EQ(Ask().status().code(), absl::StatusCode::kInternal);
-  service_.answer = [](const ScoreRequest&, ScoreReply&) { return grpc::Status::OK; };
-  EXPECT_EQ(Ask().status().code(), absl::StatusCode::kInternal);
+  for (const double reward : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+    Answer(trajectory::v1::SCORE_OUTCOME_OK, reward);
+    EXPECT_EQ(Ask().status().code(), absl::StatusCode::kInternal) << reward;
+  }
+  for (const int scores : {0, 2}) {
+    service_.answer = [scores](const ScoreRequest&, ScoreReply& reply) {
+      for (int i = 0; i < scores; ++i) {
+        reply.add_scores()->set_outcome(trajectory::v1::SCORE_OUTCOME_OK);
+      }
+      return grpc::Status::OK;
+    };
+    EXPECT_EQ(Ask().status().code(), absl::StatusCode::kInternal) << scores;
+  }
+  Answer(trajectory::v1::SCORE_OUTCOME_OK, 1, "\xff");
+  EXPECT_FALSE(Ask().ok()) << "not UTF-8";
+  Answer(trajectory::v1::SCORE_OUTCOME_OK, 1, std::string(5 << 20, 'x'));
+  EXPECT_EQ(Ask().status().code(), absl::StatusCode::kResourceExhausted) << "5 MiB";
 }
 
 TEST_F(GrpcScorerTest, TheCallsStatusIsTheScorers) {

@@ -10,6 +10,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "services/reward/scorers/code_tests.h"
+#include "services/reward/scorers/judge_question.h"
+#include "services/reward/scorers/reward_model_question.h"
 #include "tests/services/reward/scorers/scorer_case.h"
 
 namespace freshet {
@@ -87,6 +89,54 @@ TEST(HttpScorer, OtherAnswersAreErrors) {
   EXPECT_EQ(Ask(*scorer).status().code(), absl::StatusCode::kInternal);
   EXPECT_EQ(ScoreText(*scorer, "x", {}).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(sandbox->calls.size(), 2);
+}
+
+TEST(HttpScorer, WhateverAServerAnswersNothingIsScoredZero) {
+  JudgeReward judge;
+  judge.model = "judge";
+  judge.text = "{response}";
+  CodeReward code;
+  code.language = "python";
+  code.tests = "{tests}";
+  const auto verdict = [](const std::string& score) {
+    return R"({"choices": [{"message": {"content": "{\"score\": )" + score + "}\"}}]}";
+  };
+  const std::string output = R"({"data": [{"data": [0.5]}]})";
+  const struct {
+    HttpQuestion question;
+    std::string good;
+    std::vector<std::string> bad;
+  } cases[] = {
+      {*CodeQuestion(code), kAccepted, {output, verdict("5"), R"({"accepted": NaN, "tests": []})"}},
+      {*JudgeQuestion(judge),
+       verdict("5"),
+       {output, kAccepted, verdict("NaN"), verdict("Infinity"), verdict("1e999"), verdict("11")}},
+      {*RewardModelQuestion({"model", ""}),
+       output,
+       {kAccepted, verdict("5"), R"({"data": [{"data": [NaN]}]})",
+        R"({"data": [{"data": [Infinity]}]})", R"({"data": [{"data": [1e999]}]})"}},
+  };
+  const Attributes row = {{"prompt", "p"}, {"tests", "assert f"}};
+  for (const auto& test : cases) {
+    const auto score = [&row, &test](absl::StatusOr<HttpReply> reply) {
+      const auto server =
+          std::make_shared<FakeServer>(std::vector<absl::StatusOr<HttpReply>>{std::move(reply)});
+      return ScoreText(HttpScorer("server", server, test.question, absl::Seconds(60)), "x", row);
+    };
+    const std::string& good = test.good;
+    EXPECT_EQ(score(HttpReply{200, good}).status(), absl::OkStatus());
+    std::vector<std::string> bodies = test.bad;
+    bodies.insert(bodies.end(), {"", "\xff", good + good, "[" + good + "]", good.substr(0, 20),
+                                 std::string(1 << 20, '['), std::string("\0", 1)});
+    for (const std::string& body : bodies) {
+      EXPECT_EQ(score(HttpReply{200, body}).status().code(), absl::StatusCode::kInternal)
+          << test.question.path << ": " << body.substr(0, 80);
+    }
+    for (const absl::Status& status :
+         {absl::DataLossError("the reply is larger than 8 MiB"), absl::DeadlineExceededError("")}) {
+      EXPECT_EQ(score(status).status().code(), status.code());
+    }
+  }
 }
 
 TEST(HttpScorers, WithoutAServerTheTypeIsRefused) {

@@ -1,0 +1,94 @@
+#include "rollout/environment/http/http_agent_client.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "base/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/answering_port.h"
+
+namespace freshet {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(ParseAgentAnswer, TakesTheReward) {
+  const auto reward = ParseAgentAnswer(200, R"({"reward": -0.5, "truncated": true})");
+  ASSERT_TRUE(reward.ok()) << reward.status();
+  EXPECT_EQ(reward->reward, -0.5);
+  EXPECT_TRUE(reward->truncated);
+  EXPECT_FALSE(ParseAgentAnswer(200, R"({"reward": 1})")->truncated);
+}
+
+TEST(ParseAgentAnswer, AnythingElseIsNoReward) {
+  for (const std::string& body :
+       {std::string(), std::string("\xff"), std::string("0.5"), std::string("null"),
+        std::string("{}"), std::string(R"({"reward": null})"), std::string(R"({"reward": "1"})"),
+        std::string(R"({"reward": NaN})"), std::string(R"({"reward": Infinity})"),
+        std::string(R"({"reward": 1e999})"), std::string("{\"reward\": 1, \"why\": \"\xff\"}"),
+        std::string(R"({"reward": 1} {"reward": 0})"), std::string(R"([{"reward": 1}])"),
+        std::string(R"({"reward": 1, "truncated": 1})"), std::string(60'000, '[')}) {
+    EXPECT_EQ(ParseAgentAnswer(200, body).status().code(), absl::StatusCode::kInternal)
+        << body.substr(0, 60);
+  }
+}
+
+TEST(ParseAgentAnswer, TheStatusTellsWhoIsToBlame) {
+  const auto code = [](int status) { return ParseAgentAnswer(status, "why").status().code(); };
+  EXPECT_EQ(code(429), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(code(504), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(code(400), absl::StatusCode::kInvalidArgument);
+  for (const int status : {0, 204, 302, 404, 500, 503}) {
+    EXPECT_EQ(code(status), absl::StatusCode::kUnavailable) << status;
+  }
+}
+
+// The event of an episode that the agent at `address` plays.
+AgentEvent Play(const std::string& address, absl::Duration timeout) {
+  const auto client = HttpAgentClient::Open(address);
+  EXPECT_TRUE(client.ok()) << client.status();
+  AgentTask task;
+  task.timeout = timeout;
+  (*client)->Start(7, task);
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  std::vector<AgentEvent> events;
+  while (events.empty() && absl::Now() < deadline) {
+    events = (*client)->Poll();
+    if (events.empty()) absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_EQ(events.size(), 1U);
+  return events.empty() ? AgentEvent{} : events.front();
+}
+
+TEST(HttpAgentClient, WhateverAnAgentSendsIsAnAnswerOrANamedFailure) {
+  const std::string ok = "HTTP/1.1 200 OK\r\n";
+  const AnsweringPort good(ok + "Content-Length: 13\r\n\r\n{\"reward\": 1}");
+  const AgentEvent event = Play(good.address(), absl::Seconds(10));
+  EXPECT_EQ(event.episode, 7);
+  ASSERT_TRUE(event.reward.ok()) << event.reward.status();
+  EXPECT_EQ(event.reward->reward, 1);
+  const struct {
+    std::string answer;
+    absl::StatusCode code;
+  } cases[] = {
+      // A flood does not mean that the agent is full.
+      {ok + "\r\n" + std::string(200'000, 'x'), absl::StatusCode::kInternal},
+      {ok + "Content-Length: 13\r\n\r\n{\"rew", absl::StatusCode::kUnavailable},
+      {"", absl::StatusCode::kUnavailable},
+      {ok + "\r\n{\"reward\": NaN}", absl::StatusCode::kInternal},
+  };
+  for (const auto& [answer, code] : cases) {
+    const AnsweringPort port(answer);
+    const absl::Status status = Play(port.address(), absl::Seconds(10)).reward.status();
+    EXPECT_EQ(status.code(), code) << answer.substr(0, 60) << ": " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("the agent"));
+  }
+  const AnsweringPort silent;
+  EXPECT_EQ(Play(silent.address(), absl::Milliseconds(20)).reward.status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+}
+
+}  // namespace
+}  // namespace freshet
