@@ -27,6 +27,7 @@ struct SampleRow {
   double advantage = 0;
   int64_t tokens = 0;  // of the completion
   std::vector<Span> spans;
+  std::vector<int32_t> segments;  // as in Response
   std::string finish;  // stop | length
 };
 
