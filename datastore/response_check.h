@@ -21,10 +21,9 @@ struct ResponseBounds {
 // per token (sampling_logprobs may be empty); that log-probs are finite and mask entries 0 or 1;
 // that the spans cover all tokens in order without gaps, with versions and lineages within `bounds`
 // that do not decrease within a segment; and that each of at most kMaxSegments segments begins with
-// a token without loss and has one with loss; an unfinished response has no segments. (An engine that swaps from (L, V) to (L + 1, W) between two tokens has
-// W >= V.)
-// INVALID_ARGUMENT: the message names the column, the value and the bound. Pure; shared by all
-// backends. Thread-safe.
+// a token without loss and has one with loss; an unfinished response has no segments. (An engine
+// that swaps from (L, V) to (L + 1, W) between two tokens has W >= V.) INVALID_ARGUMENT: the
+// message names the column, the value and the bound. Pure; shared by all backends. Thread-safe.
 absl::Status CheckResponse(const Response& response, const ResponseBounds& bounds);
 
 // INVALID_ARGUMENT unless `sample` has a response and its index is within the group.

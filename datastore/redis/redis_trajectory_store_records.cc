@@ -122,8 +122,8 @@ ResponseSummary Summarize(const Response& response, bool needs_loss) {
       summary.loss_newest = any_loss ? std::max(summary.loss_newest, version) : version;
       any_loss = true;
     }
-    const bool begins_segment = std::binary_search(response.segments.begin(),
-                                                   response.segments.end(), span.begin);
+    const bool begins_segment =
+        std::binary_search(response.segments.begin(), response.segments.end(), span.begin);
     summary.spans += StrCat(summary.spans.empty() ? "" : ";", lineage, ":", version, ":",
                             span.begin, ":", span.end, ":", loss, begins_segment ? ":1" : "");
   }

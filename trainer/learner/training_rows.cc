@@ -54,8 +54,8 @@ std::vector<Branches> OneTree(const TrainGroup& group) {
   return {std::move(branches)};
 }
 
-// The trees of whole responses. A tree has at most one segment of a sample, so that its size has the
-// same bound as without segments.
+// The trees of whole responses. A tree has at most one segment of a sample, so that its size has
+// the same bound as without segments.
 std::vector<Branches> Divide(const TrainGroup& group) {
   std::map<std::pair<size_t, int32_t>, Branches> by_token;  // by number and first token
   for (size_t s = 0; s < group.samples.size(); ++s) {
@@ -102,9 +102,9 @@ absl::StatusOr<TokenAdvantages> OfTurns(const std::vector<TrainGroup>& groups, A
       const Response& response = *sample.sample.response;
       const auto tokens = static_cast<int32_t>(response.response_ids.size());
       const Score& score = *sample.sample.score;
-      for (const Turn& turn :
-           credit.has_value() ? TurnReturns(score, tokens, credit->discount, response.segments)
-                              : std::vector<Turn>{{0, tokens, score.reward}}) {
+      for (const Turn& turn : credit.has_value()
+                                  ? TurnReturns(score, tokens, credit->discount, response.segments)
+                                  : std::vector<Turn>{{0, tokens, score.reward}}) {
         turns.ends.push_back(static_cast<size_t>(turn.end));
         returns.push_back(turn.turn_return);
       }

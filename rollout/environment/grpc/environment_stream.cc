@@ -18,6 +18,7 @@ EpisodeAnswer AnswerOf(const env::v1::EpisodeReply& reply) {
         {message.role(), message.content(), message.name(), message.tool_call_id()});
   }
   answer.tools.assign(reply.tools().begin(), reply.tools().end());
+  answer.new_context = reply.new_context();
   return answer;
 }
 
