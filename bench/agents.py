@@ -8,6 +8,7 @@ code      examples/code.yaml, and as a control the same with a reward for the fo
 openenv   examples/successor.yaml, and as a control the same without seeing the letter
 turns     the same, half as long, and as a control without an advantage for each turn
 mcp       examples/lookup.yaml, and as a control the same without the tool
+notes     examples/notes.yaml, and as a control the same in one conversation, which the context cuts off
 
 Prints one line per figure and writes build/bench/agents.json. Exits with 1 if a goal is missed.
 """
@@ -152,7 +153,14 @@ def mcp(binaries, seeds):
     return rows_of("mcp", "right answers, after training", "without the tool", 1.5, *results)
 
 
-EXAMPLES = {"code": code, "openenv": openenv, "turns": turns, "mcp": mcp}
+def notes(binaries, seeds):
+    one = ("environment.max_conversations=1", 'environment.options={rewrite: "no"}')
+    with example_servers.environments("notes") as address:
+        results = compare(binaries, seeds, "notes.yaml", "right", [], (f"environment.address={address}",), one)
+    return rows_of("notes", "right answers, after training", "in one conversation", 1.5, *results)
+
+
+EXAMPLES = {"code": code, "openenv": openenv, "turns": turns, "mcp": mcp, "notes": notes}
 
 
 def main():

@@ -16,7 +16,7 @@ SECONDS = 60
 
 @contextlib.contextmanager
 def environments(example):
-    """Starts examples/EXAMPLE/server.py and the environments of its environments.yaml. Gives their address."""
+    """Starts examples/EXAMPLE/server.py, if there is one, and the environments of its environments.yaml. Gives their address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -26,12 +26,13 @@ def environments(example):
         client = ROOT / "clients" / "python"
         shutil.copytree(client / "freshet", package / "freshet", dirs_exist_ok=True)
         subprocess.run([PYTHON, client / "generate.py", ROOT / "proto", package], check=True)
-        _run(stack, [PYTHON, folder / "server.py", str(port)])
-        _await(port)
+        if (folder / "server.py").exists():
+            _run(stack, [PYTHON, folder / "server.py", str(port)])
+            _await(port)
         listed = (folder / "environments.yaml").read_text().replace(":8000", f":{port}")
         (package / "environments.yaml").write_text(listed)
         server = _run(stack, [PYTHON, "-m", "freshet.environment_server", package / "environments.yaml",
-                              "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True,
+                              "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True, cwd=ROOT,
                       env={**os.environ, "PYTHONPATH": str(package)})
         yield server.stdout.readline().split()[2].rstrip(";")
 
