@@ -36,8 +36,8 @@ std::optional<LedgerEvent> ParseLedgerEvent(std::string_view name);
 // A redo row whose lineage is one above that of the preceding rows starts that lineage: from its
 // step on, the redo produced different weights (CommitStep in trajectory_store.h). A durable row
 // has its version's lineage. In sample rows, `spans` cover the whole response, whose `segments` are
-// as in Response (absent: one segment); min_version and
-// max_version cover only loss-bearing tokens (train_version if there are none).
+// as in Response (key absent: one segment); min_version and max_version cover only loss-bearing
+// tokens (train_version if there are none).
 struct LedgerRow {
   int64_t seq = 0;
   LedgerEvent event = LedgerEvent::kOpen;

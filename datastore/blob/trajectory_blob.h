@@ -14,8 +14,7 @@ namespace freshet {
 // Binary records of values that a store keeps outside its process: one value per record.
 //
 //   byte 0     format version: 4 for a response with segments, 3 with step_rewards, 2 for a
-//   response
-//              with sampling_logprobs, otherwise 1
+//              response with sampling_logprobs, otherwise 1
 //   byte 1     kind: 1 response, 2 prompt, 3 score
 //   columns    little-endian, each preceded by its count if it has one
 //   last 8     XXH3-64 of all preceding bytes
