@@ -34,7 +34,7 @@ class Notes:
         if not self._pages:
             return "", reward, True, False, {}
         if self._rewrites:
-            return freshet.NewContext(self._workspace(action[:1] or "?")), reward, False, False, {}
+            return freshet.NewContext(self._workspace(action if len(action) == 1 else "?")), reward, False, False, {}
         return [{"role": "user", "content": self._pages.pop(0)}], reward, False, False, {}
 
     def _workspace(self, note):
