@@ -16,7 +16,7 @@ SECONDS = 60
 
 @contextlib.contextmanager
 def environments(example):
-    """Starts examples/EXAMPLE/server.py, if there is one, and the environments of its environments.yaml. Gives their address."""
+    """Starts examples/EXAMPLE/server.py, if any, and the environments of its environments.yaml. Gives their address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
