@@ -12,6 +12,7 @@ turns     the same, half as long, and as a control without an advantage for each
 mcp       examples/lookup.yaml, and as a control the same without the tool
 tasks     examples/tasks.yaml, and as a control the same with one prompt of the weak task in four
 team      examples/team, two policies, and as a control the same with a worker that does not learn
+notes     examples/notes.yaml, and as a control the same in one conversation, which the context cuts off
 
 Prints one line per figure and writes build/bench/agents.json. Exits with 1 if a goal is missed.
 """
@@ -256,7 +257,14 @@ def entropy(binaries, seeds):
                    lower_is_better=True)
 
 
-EXAMPLES = {"code": code, "openenv": openenv, "turns": turns, "mcp": mcp, "tasks": tasks, "team": team,
+def notes(binaries, seeds):
+    one = ("environment.max_conversations=1", 'environment.options={rewrite: "no"}')
+    with example_servers.environments("notes") as address:
+        results = compare(binaries, seeds, "notes.yaml", "right", [], (f"environment.address={address}",), one)
+    return rows_of("notes", "right answers, after training", "in one conversation", 1.5, *results)
+
+
+EXAMPLES = {"code": code, "openenv": openenv, "turns": turns, "mcp": mcp, "notes": notes, "tasks": tasks, "team": team,
             "entropy": entropy}
 
 

@@ -16,19 +16,20 @@ SECONDS = 60
 
 @contextlib.contextmanager
 def environments(example):
-    """Starts examples/EXAMPLE/server.py and the environments of its environments.yaml. Gives their address."""
+    """Starts examples/EXAMPLE/server.py, if any, and the environments of its environments.yaml. Gives their address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     folder = ROOT / "examples" / example
     with contextlib.ExitStack() as stack:
         package = _client(stack)
-        _run(stack, [PYTHON, folder / "server.py", str(port)])
-        _await(port)
+        if (folder / "server.py").exists():
+            _run(stack, [PYTHON, folder / "server.py", str(port)])
+            _await(port)
         listed = (folder / "environments.yaml").read_text().replace(":8000", f":{port}")
         (package / "environments.yaml").write_text(listed)
         server = _run(stack, [PYTHON, "-m", "freshet.environment_server", package / "environments.yaml",
-                              "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True,
+                              "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True, cwd=ROOT,
                       env={**os.environ, "PYTHONPATH": str(package)})
         yield server.stdout.readline().split()[2].rstrip(";")
 

@@ -78,6 +78,7 @@ void VisitRow(Row& row, Field& field) {
       field("loss_tokens", row.loss_tokens);
       field("masked_tokens", row.masked_tokens);
       field("spans", row.spans);
+      field.Optional("segments", row.segments, !row.segments.empty());
       field("min_version", row.min_version);
       field("max_version", row.max_version);
       field.Optional("reason", row.reason, !row.reason.empty());
@@ -159,6 +160,20 @@ class Reader {
       if (!reader.status().ok()) return AddError(key, Message(reader.status()));
       if (span.end <= span.begin) return AddError(key, "must have begin < end");
       out.push_back(span);
+    }
+  }
+  void operator()(const char* key, std::vector<int32_t>& out) {
+    const Json* value = Find(key);
+    if (value == nullptr) return;
+    if (!value->is_array() || value->size() > kMaxSegments) {
+      return AddError(key, StrCat("must be an array of at most ", kMaxSegments, " numbers"));
+    }
+    for (const Json& entry : *value) {
+      if (!entry.is_number_unsigned() ||
+          entry.get<uint64_t>() > uint64_t{std::numeric_limits<int32_t>::max()}) {
+        return AddError(key, "must hold token indexes");
+      }
+      out.push_back(entry.get<int32_t>());
     }
   }
   template <typename T>

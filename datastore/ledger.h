@@ -35,8 +35,9 @@ std::optional<LedgerEvent> ParseLedgerEvent(std::string_view name);
 //     keeps its uids and writes no row.
 // A redo row whose lineage is one above that of the preceding rows starts that lineage: from its
 // step on, the redo produced different weights (CommitStep in trajectory_store.h). A durable row
-// has its version's lineage. In sample rows, `spans` cover the whole response; min_version and
-// max_version cover only loss-bearing tokens (train_version if there are none).
+// has its version's lineage. In sample rows, `spans` cover the whole response, whose `segments` are
+// as in Response (key absent: one segment); min_version and max_version cover only loss-bearing
+// tokens (train_version if there are none).
 struct LedgerRow {
   int64_t seq = 0;
   LedgerEvent event = LedgerEvent::kOpen;
@@ -66,6 +67,7 @@ struct LedgerRow {
   int64_t loss_tokens = 0;
   int64_t masked_tokens = 0;
   std::vector<Span> spans;
+  std::vector<int32_t> segments;
   int64_t min_version = 0;
   int64_t max_version = 0;
   std::string reason;  // set unless `event` is trained

@@ -101,15 +101,52 @@ absl::Status CheckColumns(const Response& response, bool needs_loss) {
   return absl::OkStatus();
 }
 
+// Requires columns that were checked.
+absl::Status CheckSegments(const Response& response, bool needs_loss) {
+  const std::vector<int32_t>& begins = response.segments;
+  if (begins.empty()) return absl::OkStatus();
+  if (!needs_loss) return InvalidArgument("segments: an unfinished response has none");
+  if (begins.size() > kMaxSegments) {
+    return InvalidArgument("segments: ", begins.size(), " are more than ", kMaxSegments);
+  }
+  const auto tokens = static_cast<int64_t>(response.response_ids.size());
+  for (size_t i = 0; i < begins.size(); ++i) {
+    if (i == 0 ? begins[i] != 0 : begins[i] <= begins[i - 1] || begins[i] >= tokens) {
+      return InvalidArgument("segments: segment ", i, " begins at ", begins[i], " of ", tokens,
+                             " tokens: the first begins at 0, and begins increase");
+    }
+  }
+  for (const TokenRange& segment : SegmentsOf(response)) {
+    if (response.loss_mask[static_cast<size_t>(segment.begin)] != 0) {
+      return InvalidArgument("segments: the one at token ", segment.begin,
+                             " begins with a sampled token: it needs a context");
+    }
+    if (CountLossTokens(response.loss_mask, segment.begin, segment.end) == 0) {
+      return InvalidArgument("segments: the one at token ", segment.begin,
+                             " has no loss-bearing token");
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckSpans(const Response& response, const ResponseBounds& bounds) {
   int64_t covered = 0;
-  const Span* previous = nullptr;
+  const Span* previous = nullptr;  // of the same segment
+  auto segment = response.segments.begin();
   for (const Span& span : response.spans) {
     if (span.begin != covered || span.end <= span.begin) {
       return InvalidArgument("spans: [", span.begin, ", ", span.end, ") after ", covered,
                              " covered tokens: spans follow each other without gaps");
     }
     covered = span.end;
+    if (segment != response.segments.end() && *segment == span.begin) {
+      previous = nullptr;
+      ++segment;
+    }
+    if (segment != response.segments.end() && *segment < span.end) {
+      return InvalidArgument("spans: [", span.begin, ", ", span.end,
+                             ") crosses the segment that begins at ", *segment);
+    }
     if (previous != nullptr && span.policy.lineage < previous->policy.lineage) {
       return InvalidArgument("spans: lineage ", span.policy.lineage, " follows lineage ",
                              previous->policy.lineage, ": lineages must not decrease");
@@ -145,6 +182,7 @@ absl::Status CheckSpans(const Response& response, const ResponseBounds& bounds) 
 
 absl::Status CheckResponse(const Response& response, const ResponseBounds& bounds) {
   FRESHET_RETURN_IF_ERROR(CheckColumns(response, bounds.needs_loss));
+  FRESHET_RETURN_IF_ERROR(CheckSegments(response, bounds.needs_loss));
   return CheckSpans(response, bounds);
 }
 

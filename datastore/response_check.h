@@ -19,9 +19,10 @@ struct ResponseBounds {
 
 // Checks that a response has at least one token; that ids are >= 0; that every column has one entry
 // per token (sampling_logprobs may be empty); that log-probs are finite and mask entries 0 or 1;
-// and that the spans cover all tokens in order without gaps, with non-decreasing lineages and
-// versions within `bounds`. (An engine that swaps from (L, V) to (L + 1, W) between two tokens has
-// W >= V.)
+// that the spans cover all tokens in order without gaps, with lineages and versions within `bounds`
+// that do not decrease within a segment; and that there are at most kMaxSegments segments, none in
+// an unfinished response, each of which begins with a token without loss and has one with loss. (An
+// engine that swaps from (L, V) to (L + 1, W) between two tokens has W >= V.)
 // INVALID_ARGUMENT: the message names the column, the value and the bound. Pure; shared by all
 // backends. Thread-safe.
 absl::Status CheckResponse(const Response& response, const ResponseBounds& bounds);

@@ -24,4 +24,16 @@ int64_t CountLossTokens(const std::vector<uint8_t>& loss_mask, int32_t begin, in
   return count;
 }
 
+std::vector<TokenRange> SegmentsOf(const Response& response) {
+  const std::vector<int32_t>& begins = response.segments;
+  const auto tokens = static_cast<int32_t>(response.response_ids.size());
+  if (begins.empty()) return {{0, tokens}};
+  std::vector<TokenRange> segments;
+  segments.reserve(begins.size());
+  for (size_t i = 0; i < begins.size(); ++i) {
+    segments.push_back({begins[i], i + 1 < begins.size() ? begins[i + 1] : tokens});
+  }
+  return segments;
+}
+
 }  // namespace freshet

@@ -1,6 +1,7 @@
 #ifndef FRESHET_DATASTORE_TRAJECTORY_H_
 #define FRESHET_DATASTORE_TRAJECTORY_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -49,7 +50,23 @@ struct Response {
   std::optional<double> env_reward = std::nullopt;
   // The share of env_reward that each turn earned; ends increase. Empty if unknown.
   std::vector<StepReward> step_rewards = {};
+  // Where the segments of an episode of several conversations begin, the first at 0; empty: the
+  // response is one segment. Each is a sequence of its own: a context without loss, then sampled
+  // tokens and what was appended to them. No span crosses a segment's begin.
+  std::vector<int32_t> segments = {};
 };
+
+constexpr size_t kMaxSegments = 256;  // of a response
+
+// Tokens [begin, end) of a response.
+struct TokenRange {
+  int32_t begin = 0;
+  int32_t end = 0;
+  bool operator==(const TokenRange&) const = default;
+};
+
+// The segments of a response, at least one. Requires segments as CheckResponse accepts them.
+std::vector<TokenRange> SegmentsOf(const Response& response);
 
 // Number of ones in [begin, end) of a loss mask.
 int64_t CountLossTokens(const std::vector<uint8_t>& loss_mask, int32_t begin, int32_t end);

@@ -111,10 +111,14 @@ void CheckGroupSize(RuleContext& context) {
 void CheckCredit(RuleContext& context) {
   const JobSpec& spec = context.spec();
   if (spec.loss().credit() != "turn" || !context.Usable({"loss", "environment"})) return;
-  if (spec.has_environment() && spec.environment().type() != "openai_agent") return;
+  const job::v1::Environment& environment = spec.environment();
+  if (spec.has_environment() &&
+      (environment.type() != "openai_agent" || environment.max_conversations() > 1)) {
+    return;
+  }
   context.Add("loss.credit",
               "turn needs an environment that rewards turns; add the block environment, of another "
-              "type than openai_agent");
+              "type than openai_agent, or with max_conversations above 1");
 }
 
 void CheckStaleness(RuleContext& context) {

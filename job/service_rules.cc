@@ -14,6 +14,8 @@ namespace freshet {
 namespace {
 
 constexpr size_t kMaxOptionBytes = 4096;
+// As many as a stored response may have (datastore/blob/trajectory_blob.h).
+constexpr int64_t kMaxSampleTokens = int64_t{1} << 24;
 
 // HOST:PORT with port 1 to 65535; an IPv6 host must be in brackets.
 bool IsAddress(std::string_view text) {
@@ -49,6 +51,26 @@ void CheckAgentAddress(RuleContext& context, const std::string& path, const std:
               Excerpt(address), "'");
 }
 
+void CheckConversations(RuleContext& context) {
+  const JobSpec& spec = context.spec();
+  const job::v1::Environment& environment = spec.environment();
+  if (environment.max_conversations() <= 1 ||
+      !context.Usable({"environment.max_conversations", "environment.observations"})) {
+    return;
+  }
+  if (environment.type() == "grpc" && environment.observations() != "messages") {
+    context.Add("environment.max_conversations",
+                "above 1 needs environment.observations messages: only messages can begin another "
+                "conversation");
+  }
+  const int64_t most = kMaxSampleTokens / environment.max_conversations();
+  if (context.Usable({"rollout.max_new_tokens"}) && spec.rollout().max_new_tokens() > most) {
+    context.Add("environment.max_conversations", "times rollout.max_new_tokens ",
+                spec.rollout().max_new_tokens(), " must be at most ", kMaxSampleTokens,
+                " tokens, the most of a sample, got ", environment.max_conversations());
+  }
+}
+
 void CheckEnvironment(RuleContext& context) {
   const JobSpec& spec = context.spec();
   if (!spec.has_environment()) return;
@@ -72,6 +94,7 @@ void CheckEnvironment(RuleContext& context) {
                 spec.rollout().max_new_tokens(), ", the tokens of the whole episode, got ",
                 environment.max_turn_tokens());
   }
+  CheckConversations(context);
   const std::map<std::string, std::string> options(environment.options().begin(),
                                                    environment.options().end());
   for (const auto& [name, value] : options) {

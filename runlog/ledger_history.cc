@@ -278,8 +278,11 @@ void LedgerHistory::AddTrained(const LedgerLine& line) {
 
 void LedgerHistory::CheckSpans(const LedgerLine& line) {
   int64_t end = 0;
-  const LedgerLine::Span* previous = nullptr;
+  const LedgerLine::Span* previous = nullptr;  // of the same segment
   for (const LedgerLine::Span& span : line.spans) {
+    if (std::find(line.segments.begin(), line.segments.end(), span.begin) != line.segments.end()) {
+      previous = nullptr;
+    }
     if (span.begin != end || span.end <= span.begin) {
       Report("spans of uid ", line.uid, " are not contiguous: [", span.begin, ", ", span.end,
              ") follows token ", end);

@@ -89,6 +89,19 @@ absl::Status ReadSpans(const Json& object, std::vector<LedgerLine::Span>& spans)
   return absl::OkStatus();
 }
 
+absl::Status ReadSegments(const Json& object, std::vector<int64_t>& segments) {
+  const auto found = object.find("segments");
+  if (found == object.end()) return absl::OkStatus();
+  if (!found->is_array()) return InvalidArgument("key \"segments\" is not an array");
+  for (const Json& item : *found) {
+    if (!item.is_number_integer() || item < 0 || item > kMaxSmallCount) {
+      return InvalidArgument("key \"segments\" holds something not a token index");
+    }
+    segments.push_back(item.get<int64_t>());
+  }
+  return absl::OkStatus();
+}
+
 void ReadSampleKeys(Reader& reader, LedgerLine& line) {
   if (!line.seq) reader.Fail("seq", "is missing");
   if (!line.epoch) reader.Fail("epoch", "is missing");
@@ -129,6 +142,7 @@ absl::StatusOr<LedgerLine> ParseLedgerLine(std::string_view text) {
     ReadSampleKeys(reader, line);
     FRESHET_RETURN_IF_ERROR(reader.status());
     FRESHET_RETURN_IF_ERROR(ReadSpans(object, line.spans));
+    FRESHET_RETURN_IF_ERROR(ReadSegments(object, line.segments));
     return line;
   }
   switch (line.event) {

@@ -51,6 +51,7 @@ struct LedgerLine {
   int64_t loss_tokens = 0;
   int64_t masked_tokens = 0;
   std::vector<Span> spans;
+  std::vector<int64_t> segments;  // first tokens; empty: one segment
   int64_t min_version = 0;
   int64_t max_version = 0;
   std::string reason;

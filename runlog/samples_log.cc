@@ -45,6 +45,7 @@ SampleRow Decode(const nlohmann::json& json) {
     row.components[name] =
         value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
   }
+  row.segments = json.value("segments", std::vector<int32_t>());
   const nlohmann::json spans = json.value("spans", nlohmann::json::array());
   for (const nlohmann::json& span : spans) {
     row.spans.push_back({{span.at("lineage").get<int64_t>(), span.at("version").get<int64_t>()},
@@ -74,6 +75,7 @@ Json Encode(const SampleRow& row) {
                              {"begin", span.begin},
                              {"end", span.end}});
   }
+  if (!row.segments.empty()) json["segments"] = row.segments;
   json["finish"] = row.finish;
   return json;
 }

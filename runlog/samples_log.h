@@ -27,7 +27,8 @@ struct SampleRow {
   double advantage = 0;
   int64_t tokens = 0;  // of the completion
   std::vector<Span> spans;
-  std::string finish;  // stop | length
+  std::vector<int32_t> segments;  // as in Response
+  std::string finish;             // stop | length
 };
 
 // One line without its newline: fixed key order, non-finite numbers as null, invalid UTF-8

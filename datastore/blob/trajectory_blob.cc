@@ -17,6 +17,8 @@ namespace {
 constexpr uint8_t kSamplingVersion = 2;
 // Of a response or score with step_rewards.
 constexpr uint8_t kStepsVersion = 3;
+// Of a response with segments; it may lack sampling_logprobs and step_rewards.
+constexpr uint8_t kSegmentsVersion = 4;
 constexpr int64_t kSpanBytes = 2 * sizeof(int64_t) + 2 * sizeof(int32_t);
 
 absl::Status CheckCount(size_t count, int64_t limit, const char* what) {
@@ -96,11 +98,12 @@ void PutSteps(BlobWriter& writer, const std::vector<StepReward>& steps) {
   }
 }
 
-std::vector<StepReward> GetSteps(BlobReader& reader) {
+// `some`: there is at least one.
+std::vector<StepReward> GetSteps(BlobReader& reader, bool some) {
   std::vector<StepReward> steps;
   const int64_t count = reader.GetCount(kMaxBlobSpans);
   if (!reader.Expect(count, sizeof(int32_t) + sizeof(double))) return steps;
-  if (count == 0) reader.Fail("the column of step rewards is empty");
+  if (some && count == 0) reader.Fail("the column of step rewards is empty");
   steps.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     StepReward& step = steps.emplace_back();
@@ -144,14 +147,17 @@ absl::Status AppendResponse(const Response& response, std::string& blob) {
   FRESHET_RETURN_IF_ERROR(CheckCount(response.loss_mask.size(), kMaxBlobTokens, "mask entries"));
   FRESHET_RETURN_IF_ERROR(CheckCount(response.spans.size(), kMaxBlobSpans, "spans"));
   FRESHET_RETURN_IF_ERROR(CheckCount(response.step_rewards.size(), kMaxBlobSpans, "step rewards"));
+  FRESHET_RETURN_IF_ERROR(CheckCount(response.segments.size(), kMaxSegments, "segments"));
   FRESHET_RETURN_IF_ERROR(CheckMask(response.loss_mask));
   const std::vector<float>& sampling = response.sampling_logprobs;
-  const bool has_steps = !response.step_rewards.empty();
+  const bool has_segments = !response.segments.empty();
+  const bool has_steps = has_segments || !response.step_rewards.empty();
   BlobWriter writer(BlobKind::kResponse,
                     36 + 9 * response.response_ids.size() + kSpanBytes * response.spans.size() +
                         sizeof(float) * sampling.size(),
                     std::move(blob),
-                    has_steps           ? kStepsVersion
+                    has_segments        ? kSegmentsVersion
+                    : has_steps         ? kStepsVersion
                     : !sampling.empty() ? kSamplingVersion
                                         : uint8_t{1});
   writer.Put(static_cast<uint8_t>(response.finish));
@@ -175,13 +181,17 @@ absl::Status AppendResponse(const Response& response, std::string& blob) {
     writer.PutColumn(sampling);
   }
   if (has_steps) PutSteps(writer, response.step_rewards);
+  if (has_segments) {
+    PutCount(writer, response.segments.size());
+    writer.PutColumn(response.segments);
+  }
   blob = std::move(writer).Finish();
   return absl::OkStatus();
 }
 
 absl::StatusOr<Response> DecodeResponse(std::string_view blob) {
   FRESHET_ASSIGN_OR_RETURN(BlobReader reader,
-                           BlobReader::Open(BlobKind::kResponse, blob, kStepsVersion));
+                           BlobReader::Open(BlobKind::kResponse, blob, kSegmentsVersion));
   Response response;
   const auto finish = reader.Get<uint8_t>();
   if (finish > static_cast<uint8_t>(FinishReason::kLength)) reader.Fail("unknown finish reason");
@@ -204,7 +214,14 @@ absl::StatusOr<Response> DecodeResponse(std::string_view blob) {
     }
     response.sampling_logprobs = reader.GetColumn<float>(num_sampling);
   }
-  if (reader.version() == kStepsVersion) response.step_rewards = GetSteps(reader);
+  if (reader.version() >= kStepsVersion) {
+    response.step_rewards = GetSteps(reader, /*some=*/reader.version() == kStepsVersion);
+  }
+  if (reader.version() == kSegmentsVersion) {
+    const int64_t num_segments = reader.GetCount(kMaxSegments);
+    if (num_segments == 0) reader.Fail("the column of segments is empty");
+    response.segments = reader.GetColumn<int32_t>(num_segments);
+  }
   FRESHET_RETURN_IF_ERROR(reader.Finish());
   return response;
 }
@@ -286,7 +303,7 @@ absl::StatusOr<Score> DecodeScore(std::string_view blob) {
     const auto value = reader.Get<double>();
     InsertNext(reader, score.components, std::move(name), value);
   }
-  if (reader.version() == kStepsVersion) score.step_rewards = GetSteps(reader);
+  if (reader.version() == kStepsVersion) score.step_rewards = GetSteps(reader, /*some=*/true);
   FRESHET_RETURN_IF_ERROR(reader.Finish());
   return score;
 }

@@ -13,14 +13,15 @@ namespace freshet {
 
 // Binary records of values that a store keeps outside its process: one value per record.
 //
-//   byte 0     format version: 3 with step_rewards, 2 for a response with sampling_logprobs,
-//              otherwise 1
+//   byte 0     format version: 4 for a response with segments, 3 with step_rewards, 2 for a
+//              response with sampling_logprobs, otherwise 1
 //   byte 1     kind: 1 response, 2 prompt, 3 score
 //   columns    little-endian, each preceded by its count if it has one
 //   last 8     XXH3-64 of all preceding bytes
 //
 // A response takes 8 1/8 bytes per token (int32 id, fp32 log-prob, one bit of loss mask), plus 4 if
-// it has sampling_logprobs, and 12 bytes per step reward; these come last, in this order. Columns
+// it has sampling_logprobs, 12 bytes per step reward and 4 per segment; these come last, in this
+// order. Columns
 // may differ in length; a store checks them with CheckResponse. Values round-trip exactly,
 // including NaN.
 //

@@ -194,7 +194,9 @@ LedgerRow JobState::SampleRow(const Group& group, int32_t index, int64_t step,
   row.sample = index;
   row.loss_tokens = window.loss_tokens;
   row.masked_tokens = window.masked_tokens;
-  row.spans = group.samples[static_cast<size_t>(index)].Tokens().spans;
+  const Response& tokens = group.samples[static_cast<size_t>(index)].Tokens();
+  row.spans = tokens.spans;
+  row.segments = tokens.segments;
   row.min_version = window.min_version;
   row.max_version = window.max_version;
   return row;

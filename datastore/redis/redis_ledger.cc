@@ -44,6 +44,7 @@ absl::Status FillSpans(std::string_view spans, const StalenessOptions& staleness
                                         span.begin, span.end, loss));
     const int64_t version = span.policy.version;
     row.spans.push_back(span);
+    if (part == "1") row.segments.push_back(span.begin);
     if (loss == 0) continue;
     if (staleness.disposition == Disposition::kMask &&
         row.train_version - version > staleness.max) {

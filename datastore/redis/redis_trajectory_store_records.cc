@@ -105,19 +105,27 @@ ResponseSummary Summarize(const Response& response, bool needs_loss) {
   const ResponseBounds any{kMin, kMin, {kMax, kMax}, needs_loss};
   if (!CheckResponse(response, any).ok()) return summary;
   summary.well_formed = true;
-  summary.first_lineage = response.spans.front().policy.lineage;
-  summary.last_lineage = response.spans.back().policy.lineage;
-  summary.oldest = response.spans.front().policy.version;
-  summary.newest = response.spans.back().policy.version;
+  const PolicyVersion first = response.spans.front().policy;
+  summary.first_lineage = summary.last_lineage = first.lineage;
+  summary.oldest = summary.newest = first.version;
   summary.num_tokens = static_cast<int64_t>(response.response_ids.size());
   bool any_loss = false;
   for (const Span& span : response.spans) {
+    const auto& [lineage, version] = span.policy;
+    summary.first_lineage = std::min(summary.first_lineage, lineage);
+    summary.last_lineage = std::max(summary.last_lineage, lineage);
+    summary.oldest = std::min(summary.oldest, version);
+    summary.newest = std::max(summary.newest, version);
     const int64_t loss = CountLossTokens(response.loss_mask, span.begin, span.end);
-    if (loss > 0 && !any_loss) summary.loss_oldest = span.policy.version;
-    if (loss > 0) summary.loss_newest = span.policy.version;
-    any_loss = any_loss || loss > 0;
-    summary.spans += StrCat(summary.spans.empty() ? "" : ";", span.policy.lineage, ":",
-                            span.policy.version, ":", span.begin, ":", span.end, ":", loss);
+    if (loss > 0) {
+      summary.loss_oldest = any_loss ? std::min(summary.loss_oldest, version) : version;
+      summary.loss_newest = any_loss ? std::max(summary.loss_newest, version) : version;
+      any_loss = true;
+    }
+    const bool begins_segment =
+        std::binary_search(response.segments.begin(), response.segments.end(), span.begin);
+    summary.spans += StrCat(summary.spans.empty() ? "" : ";", lineage, ":", version, ":",
+                            span.begin, ":", span.end, ":", loss, begins_segment ? ":1" : "");
   }
   return summary;
 }

@@ -20,14 +20,16 @@ namespace freshet {
 // What the scripts need to know about a response besides its bytes.
 struct ResponseSummary {
   bool well_formed = false;   // shape is valid, ignoring the bounds; if false the rest is 0
-  int64_t first_lineage = 0;  // lineages and versions do not decrease
+  int64_t first_lineage = 0;  // lineages and versions over all tokens
   int64_t last_lineage = 0;
-  int64_t oldest = 0;  // versions over all tokens
+  int64_t oldest = 0;
   int64_t newest = 0;
   int64_t loss_oldest = 0;  // over loss-bearing tokens; 0 without one
   int64_t loss_newest = 0;
   int64_t num_tokens = 0;
-  std::string spans;  // "lineage:version:begin:end:loss;..."; loss: loss-bearing tokens in the span
+  // "lineage:version:begin:end:loss;..."; loss: loss-bearing tokens in the span. ":1" follows if it
+  // begins a segment.
+  std::string spans;
 };
 ResponseSummary Summarize(const Response& response, bool needs_loss);
 // The CheckResponse error of a response that a script rejected under these bounds.

@@ -34,8 +34,10 @@ struct EpisodeAnswer {
   bool terminated = false;
   bool truncated = false;
   std::vector<EpisodeMessage> messages = {};  // instead of an observation
-  std::vector<std::string> tools = {};        // of a reset: function schemas as JSON
-  bool invalid = false;                       // the action was invalid
+  // Of a reset or a new context: function schemas as JSON.
+  std::vector<std::string> tools = {};
+  bool invalid = false;      // the action was invalid
+  bool new_context = false;  // the messages replace the conversation
 };
 
 struct EpisodeEvent {

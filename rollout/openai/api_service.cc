@@ -275,13 +275,15 @@ absl::Status ApiService::PlanSession(std::shared_ptr<Session> session, std::stri
   asked.stop = request.stop;
   asked.top_logprobs = request.sampling.top_logprobs;
   asked.digest = std::move(digest);
-  std::vector<int32_t> first;
-  if (!session->started()) {
-    FRESHET_ASSIGN_OR_RETURN(std::vector<std::vector<int32_t>> prompts,
-                             EncodePrompts(request, Model(), tokenizer_, clock_.Now()));
-    first = std::move(prompts.front());
-  }
-  absl::StatusOr<SessionTurn> turn = session->Begin(std::move(asked), std::move(first));
+  absl::Status encoded;
+  absl::StatusOr<SessionTurn> turn =
+      session->Begin(std::move(asked), [&]() -> absl::StatusOr<std::vector<int32_t>> {
+        auto prompts = EncodePrompts(request, Model(), tokenizer_, clock_.Now());
+        encoded = prompts.status();
+        if (!encoded.ok()) return encoded;
+        return std::move(prompts->front());
+      });
+  FRESHET_RETURN_IF_ERROR(encoded);
   if (absl::IsInvalidArgument(turn.status())) {
     return ParameterError(request.chat ? "messages" : "prompt", Message(turn.status()));
   }

@@ -46,16 +46,47 @@ void AppendSampled(const GeneratedToken& token, bool truncates, Response& respon
 
 }  // namespace
 
+absl::Status Session::CheckContinues(const Recorded& recorded, const SessionRequest& request) {
+  const SessionRequest& latest = recorded.latest;
+  if (request.chat != latest.chat) {
+    return InvalidArgument("a session is either a chat or a completion, not both");
+  }
+  if (request.chat) {
+    if (!SameJson(request.conversation.tools, latest.conversation.tools)) {
+      return InvalidArgument("the tools differ from those of the session's earlier requests");
+    }
+    if (!SameJson(request.conversation.kwargs, latest.conversation.kwargs)) {
+      return InvalidArgument(
+          "chat_template_kwargs differ from those of the session's earlier requests");
+    }
+    return CheckAppended(latest.conversation.messages, recorded.answer,
+                         request.conversation.messages);
+  }
+  if (!request.ids.empty()) {
+    std::vector<int32_t> before = recorded.prompt;
+    const std::vector<int32_t>& after = recorded.after.response_ids;
+    before.insert(before.end(), after.begin(), after.end());
+    if (request.ids.size() >= before.size() &&
+        std::equal(before.begin(), before.end(), request.ids.begin())) {
+      return absl::OkStatus();
+    }
+    return InvalidArgument("does not begin with the ", before.size(),
+                           " tokens of the session so far, which may only be appended to");
+  }
+  if (!latest.ids.empty()) {
+    return InvalidArgument("is a text, but the session's earlier prompts are token ids");
+  }
+  const std::string before = latest.text + recorded.answer;
+  if (request.text.starts_with(before)) return absl::OkStatus();
+  return InvalidArgument("does not begin with the ", before.size(),
+                         " bytes of the session so far, which may only be appended to");
+}
+
 Session::Session(SessionOptions options, const Tokenizer& tokenizer)
     : options_(std::move(options)), tokenizer_(tokenizer) {}
 
 absl::Status Session::Ended() {
   return absl::UnauthenticatedError("the session of this API key has ended");
-}
-
-bool Session::started() const {
-  const MutexLock lock(mu_);
-  return recorded_ != nullptr;
 }
 
 absl::Status Session::CheckOpen() const {
@@ -66,24 +97,21 @@ absl::Status Session::CheckOpen() const {
   return absl::OkStatus();
 }
 
-absl::Status Session::CheckRequest(const Recorded& recorded, const SessionRequest& request) const {
-  if (recorded.requests >= options_.max_requests) {
-    return InvalidArgument("the session has had its ", options_.max_requests, " requests");
+absl::StatusOr<size_t> Session::Choose(const History& history, const SessionRequest& request) {
+  const size_t count = history.conversations.size();
+  if (count == 0) return size_t{0};
+  absl::Status why = CheckContinues(*history.conversations[history.latest], request);
+  if (why.ok()) return history.latest;
+  if (options_.max_conversations == 1) return why;
+  for (size_t i = count; i-- > 0;) {
+    if (CheckContinues(*history.conversations[i], request).ok()) return i;
   }
-  const SessionRequest& latest = recorded.latest;
-  if (request.chat != latest.chat) {
-    return InvalidArgument("a session is either a chat or a completion, not both");
-  }
-  if (!request.chat) return absl::OkStatus();
-  if (!SameJson(request.conversation.tools, latest.conversation.tools)) {
-    return InvalidArgument("the tools differ from those of the session's earlier requests");
-  }
-  if (!SameJson(request.conversation.kwargs, latest.conversation.kwargs)) {
-    return InvalidArgument(
-        "chat_template_kwargs differ from those of the session's earlier requests");
-  }
-  return CheckAppended(latest.conversation.messages, recorded.answer,
-                       request.conversation.messages);
+  if (static_cast<int64_t>(count) < options_.max_conversations) return count;
+  SetExhausted();
+  return InvalidArgument("continues none of the ", count,
+                         " conversations of the session, which are the most it may have "
+                         "(environment.max_conversations); not the latest one, because: ",
+                         Message(why));
 }
 
 absl::StatusOr<std::vector<int32_t>> Session::Appended(const Recorded& recorded,
@@ -95,25 +123,11 @@ absl::StatusOr<std::vector<int32_t>> Session::Appended(const Recorded& recorded,
                        after.back());
   }
   if (!request.ids.empty()) {
-    std::vector<int32_t> before = recorded.prompt;
-    before.insert(before.end(), after.begin(), after.end());
-    if (request.ids.size() >= before.size() &&
-        std::equal(before.begin(), before.end(), request.ids.begin())) {
-      return std::vector<int32_t>(request.ids.begin() + static_cast<std::ptrdiff_t>(before.size()),
-                                  request.ids.end());
-    }
-    return InvalidArgument("does not begin with the ", before.size(),
-                           " tokens of the session so far, which may only be appended to");
+    return std::vector<int32_t>(
+        request.ids.begin() + std::ssize(recorded.prompt) + std::ssize(after), request.ids.end());
   }
-  if (!latest.ids.empty()) {
-    return InvalidArgument("is a text, but the session's earlier prompts are token ids");
-  }
-  const std::string before = latest.text + recorded.answer;
-  if (!request.text.starts_with(before)) {
-    return InvalidArgument("does not begin with the ", before.size(),
-                           " bytes of the session so far, which may only be appended to");
-  }
-  return tokenizer_.Encode(std::string_view(request.text).substr(before.size()));
+  const size_t before = latest.text.size() + recorded.answer.size();
+  return tokenizer_.Encode(std::string_view(request.text).substr(before));
 }
 
 SamplingParams Session::Sampling(const SessionRequest& request, int32_t max_new_tokens) const {
@@ -129,26 +143,34 @@ SamplingParams Session::Sampling(const SessionRequest& request, int32_t max_new_
   return sampling;
 }
 
-absl::StatusOr<Session::Open> Session::Plan(const Recorded* recorded, SessionRequest request,
-                                            std::vector<int32_t> first_prompt) {
+void Session::SetExhausted() {
+  const MutexLock lock(mu_);
+  exhausted_ = true;
+}
+
+absl::StatusOr<Session::Open> Session::Plan(const History& history, SessionRequest request,
+                                            FirstPrompt first_prompt) {
+  if (history.requests >= options_.max_requests) {
+    return InvalidArgument("the session has had its ", options_.max_requests, " requests");
+  }
   Open open;
   int64_t used = 0;
-  if (recorded == nullptr) {
-    if (first_prompt.empty()) return InvalidArgument("has no tokens");
-    open.prompt = std::move(first_prompt);
+  FRESHET_ASSIGN_OR_RETURN(open.conversation, Choose(history, request));
+  if (open.conversation == history.conversations.size()) {
+    FRESHET_ASSIGN_OR_RETURN(open.prompt, first_prompt());
+    if (open.prompt.empty()) return InvalidArgument("has no tokens");
   } else {
-    FRESHET_RETURN_IF_ERROR(CheckRequest(*recorded, request));
-    FRESHET_ASSIGN_OR_RETURN(open.appended, Appended(*recorded, request));
-    used = std::ssize(recorded->prompt) + std::ssize(recorded->after.response_ids);
+    const Recorded& recorded = *history.conversations[open.conversation];
+    FRESHET_ASSIGN_OR_RETURN(open.appended, Appended(recorded, request));
+    used = std::ssize(recorded.prompt) + std::ssize(recorded.after.response_ids);
   }
   used += std::ssize(open.prompt) + std::ssize(open.appended);
   const int64_t left = options_.sampling.max_new_tokens - used;
   if (left < 1) {
-    const MutexLock lock(mu_);
-    exhausted_ = true;
+    SetExhausted();
     return InvalidArgument("the conversation has ", used, " tokens, which leaves none of the ",
                            options_.sampling.max_new_tokens,
-                           " of its session (rollout.max_new_tokens)");
+                           " that it may have (rollout.max_new_tokens)");
   }
   open.limited = !request.max_tokens.has_value() || *request.max_tokens >= left;
   open.limit = static_cast<int32_t>(open.limited ? left : *request.max_tokens);
@@ -160,7 +182,7 @@ SessionTurn Session::MakeTurn(const Recorded* recorded, const Open& open) const 
   SessionTurn turn;
   GenerationRequest& generation = turn.generation;
   generation.lane = options_.lane;
-  generation.seed = options_.seed;
+  generation.seed = SegmentSeed(options_.seed, open.conversation);
   generation.ordinal = options_.ordinal;
   generation.sample_indices = {options_.sample_index};
   generation.prompt_ids = recorded == nullptr ? open.prompt : recorded->prompt;
@@ -190,26 +212,30 @@ SessionTurn Session::Repeat(const Recorded& recorded) const {
   return turn;
 }
 
-absl::StatusOr<SessionTurn> Session::Begin(SessionRequest request,
-                                           std::vector<int32_t> first_prompt) {
-  std::shared_ptr<const Recorded> recorded;
+absl::StatusOr<SessionTurn> Session::Begin(SessionRequest request, FirstPrompt first_prompt) {
+  History history;
+  std::shared_ptr<const Recorded> latest;
   bool repeats = false;
   {
     const MutexLock lock(mu_);
     FRESHET_RETURN_IF_ERROR(CheckOpen());
-    recorded = recorded_;
+    history = history_;
+    if (!history.conversations.empty()) latest = history.conversations[history.latest];
     repeats =
-        recorded != nullptr && !request.digest.empty() && request.digest == recorded->latest.digest;
+        latest != nullptr && !request.digest.empty() && request.digest == latest->latest.digest;
     if (repeats && ++repeats_ > options_.max_repeats) {
       return InvalidArgument("the answer to this request was repeated ", options_.max_repeats,
                              " times already");
     }
     busy_ = !repeats;
   }
-  if (repeats) return Repeat(*recorded);
-  absl::StatusOr<Open> open = Plan(recorded.get(), std::move(request), std::move(first_prompt));
+  if (repeats) return Repeat(*latest);
+  absl::StatusOr<Open> open = Plan(history, std::move(request), first_prompt);
   std::optional<SessionTurn> turn;
-  if (open.ok()) turn = MakeTurn(recorded.get(), *open);
+  if (open.ok()) {
+    const bool begins = open->conversation == history.conversations.size();
+    turn = MakeTurn(begins ? nullptr : history.conversations[open->conversation].get(), *open);
+  }
   const MutexLock lock(mu_);
   if (open.ok() && closed_) {
     open = Ended();
@@ -237,21 +263,26 @@ void Session::End(const absl::Status& status, std::string answer) {
   engine_error_ =
       absl::IsInternal(status) || absl::IsUnavailable(status) ? status : absl::OkStatus();
   if (!status.ok() || open.tokens.empty()) return;
-  auto recorded =
-      recorded_ == nullptr ? std::make_shared<Recorded>() : std::make_shared<Recorded>(*recorded_);
-  if (recorded_ == nullptr) recorded->prompt = std::move(open.prompt);
+  std::vector<std::shared_ptr<const Recorded>>& conversations = history_.conversations;
+  const bool begins = open.conversation == conversations.size();
+  if (begins) conversations.emplace_back();
+  std::shared_ptr<const Recorded>& conversation = conversations[open.conversation];
+  auto recorded = begins ? std::make_shared<Recorded>() : std::make_shared<Recorded>(*conversation);
+  if (begins) recorded->prompt = std::move(open.prompt);
   AppendWithoutLoss(open.appended, recorded->after);
   const bool truncates = options_.sampling.ChangesDistribution();
   for (const GeneratedToken& token : open.tokens) {
     AppendSampled(token, truncates, recorded->after);
   }
+  if (options_.max_conversations > 1) exhausted_ = false;
   exhausted_ |= open.limited && open.tokens.back().finish == FinishReason::kLength;
   recorded->latest = std::move(open.request);
   recorded->answer = std::move(answer);
   recorded->tokens = std::move(open.tokens);
-  ++recorded->requests;
+  conversation = std::move(recorded);
+  history_.latest = open.conversation;
+  ++history_.requests;
   repeats_ = 0;
-  recorded_ = std::move(recorded);
 }
 
 void Session::OnClosed(std::function<void()> closed) {
@@ -275,10 +306,13 @@ SessionRecord Session::Close() {
     on_closed.swap(on_closed_);
     record.exhausted = exhausted_;
     record.engine_error = engine_error_;
-    if (recorded_ != nullptr) {
-      record.requests = recorded_->requests;
-      record.response = WithPrompt(recorded_->prompt, recorded_->after);
+    record.requests = history_.requests;
+    std::vector<Response> segments;
+    segments.reserve(history_.conversations.size());
+    for (const auto& recorded : history_.conversations) {
+      segments.push_back(WithPrompt(recorded->prompt, recorded->after));
     }
+    if (!segments.empty()) record.response = JoinSegments(std::move(segments));
   }
   if (on_closed) on_closed();
   return record;

@@ -1,6 +1,7 @@
 #ifndef FRESHET_ROLLOUT_SESSIONS_SESSION_H_
 #define FRESHET_ROLLOUT_SESSIONS_SESSION_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
@@ -22,8 +24,11 @@ struct SessionOptions {
   uint64_t seed = 0;  // with ordinal and sample_index, the keys of the random numbers
   int64_t ordinal = 0;
   int32_t sample_index = 0;
-  // Of every request. max_new_tokens bounds all tokens of the session, with those of its prompts.
+  // Of every request. max_new_tokens bounds all tokens of a conversation, with its first prompt.
   SamplingParams sampling;
+  // 1: every request must append to the first one. Otherwise a request that appends to none begins
+  // another conversation.
+  int32_t max_conversations = 1;
   int32_t max_requests = 1000;
   int32_t max_repeats = 3;  // of one answer; each is in memory until its client has read it
 };
@@ -34,7 +39,7 @@ struct SessionRequest {
   ChatRequest conversation;           // of a chat
   std::string text;                   // of a completion: the prompt, or
   std::vector<int32_t> ids;           // its ids
-  std::optional<int32_t> max_tokens;  // absent: what the session has left
+  std::optional<int32_t> max_tokens;  // absent: what the conversation has left
   std::vector<int32_t> stop_ids;      // in addition to those of the session
   std::vector<std::string> stop;      // likewise
   int32_t top_logprobs = 0;
@@ -53,35 +58,38 @@ struct SessionTurn {
 // What a session has recorded.
 struct SessionRecord {
   // The whole sequence from the first token of the first prompt on; empty if nothing was sampled.
-  // Sampled tokens have loss mask 1, all others 0. finish is kNone.
+  // Sampled tokens have loss mask 1, all others 0. finish is kNone. Several conversations are its
+  // segments, in the order in which their first request was answered.
   Response response;
   int32_t requests = 0;  // answered
-  bool exhausted =
-      false;  // a request was cut off or refused because the session's tokens were used
+  // A request was cut off or refused because the conversation's tokens, or the session's
+  // conversations, were used; with several conversations: the latest request was.
+  bool exhausted = false;
   absl::Status engine_error;  // that ended the latest request; OK: none did
 };
 
-// Records one conversation over several requests, one at a time. Sampled tokens are kept as they
-// were sampled: a later request must repeat what was said and append to it, and only what it
-// appends is tokenized. A request that fails or is cancelled leaves no trace. One with the digest
-// of the latest answered request gets its answer again, which may have been lost on its way.
+// Records conversations over several requests, one at a time. Sampled tokens are kept as they were
+// sampled: a later request must repeat what was said in a conversation and append to it, and only
+// what it appends is tokenized. A request that fails or is cancelled leaves no trace. One with the
+// digest of the latest answered request gets its answer again, which may have been lost on its way.
+// A later conversation has random numbers of its own, by its number.
 // Thread-safe.
 class Session {
  public:
   // The tokenizer must outlive the session.
   Session(SessionOptions options, const Tokenizer& tokenizer);
 
-  // Whether a request was answered.
-  bool started() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Gives the ids of a request's whole prompt.
+  using FirstPrompt = absl::FunctionRef<absl::StatusOr<std::vector<int32_t>>()>;
 
-  // Starts a request. `first_prompt` holds the ids of its whole prompt, which only the first
-  // request needs. The request is open until End, unless it repeats the latest one. Returns:
+  // Starts a request. `first_prompt` is called if it begins a conversation. The request is open
+  // until End, unless it repeats the latest one. Returns:
   //   ABORTED: another request is open.
-  //   INVALID_ARGUMENT: it does not append to the conversation, its tokens leave no room in the
-  //   session, or it is beyond max_requests or max_repeats.
+  //   INVALID_ARGUMENT: it appends to no conversation and is one too many, its tokens leave no room
+  //   in the conversation, or it is beyond max_requests or max_repeats.
   //   UNAUTHENTICATED: the session has ended.
-  //   Others: as EncodeAfter.
-  absl::StatusOr<SessionTurn> Begin(SessionRequest request, std::vector<int32_t> first_prompt)
+  //   Others: as EncodeAfter and `first_prompt`.
+  absl::StatusOr<SessionTurn> Begin(SessionRequest request, FirstPrompt first_prompt)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Adds the next token of the open request.
   void Add(const GeneratedToken& token) ABSL_LOCKS_EXCLUDED(mu_);
@@ -100,31 +108,41 @@ class Session {
   static absl::Status Ended();
 
  private:
-  // What a session has so far, which never changes.
+  // What a conversation has so far, which never changes.
   struct Recorded {
     SessionRequest latest;               // answered request
     std::string answer;                  // to it
     std::vector<GeneratedToken> tokens;  // of the answer
     std::vector<int32_t> prompt;         // of the first request
     Response after;                      // everything after it
-    int32_t requests = 0;
+  };
+  // All conversations.
+  struct History {
+    std::vector<std::shared_ptr<const Recorded>> conversations;
+    size_t latest = 0;     // that of the latest answered request
+    int32_t requests = 0;  // answered
   };
   struct Open {
     SessionRequest request;
+    size_t conversation = 0;        // its number, that of the next one if the request begins it
     std::vector<int32_t> prompt;    // of the first request
     std::vector<int32_t> appended;  // ids without loss before the answer
     int32_t limit = 0;              // tokens of the answer
-    bool limited = false;           // by the session
+    bool limited = false;           // by the conversation
     std::vector<GeneratedToken> tokens = {};
   };
 
   absl::Status CheckOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status CheckRequest(const Recorded& recorded, const SessionRequest& request) const;
+  static absl::Status CheckContinues(const Recorded& recorded, const SessionRequest& request);
+  // The number of the conversation that `request` appends to, or of the one that it begins.
+  absl::StatusOr<size_t> Choose(const History& history, const SessionRequest& request)
+      ABSL_LOCKS_EXCLUDED(mu_);
   // The ids that `request` appends to the recorded ones.
   absl::StatusOr<std::vector<int32_t>> Appended(const Recorded& recorded,
                                                 const SessionRequest& request) const;
-  absl::StatusOr<Open> Plan(const Recorded* recorded, SessionRequest request,
-                            std::vector<int32_t> first_prompt) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<Open> Plan(const History& history, SessionRequest request,
+                            FirstPrompt first_prompt) ABSL_LOCKS_EXCLUDED(mu_);
+  void SetExhausted() ABSL_LOCKS_EXCLUDED(mu_);
   SessionTurn MakeTurn(const Recorded* recorded, const Open& open) const;
   SessionTurn Repeat(const Recorded& recorded) const;
   SamplingParams Sampling(const SessionRequest& request, int32_t max_new_tokens) const;
@@ -136,8 +154,8 @@ class Session {
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   bool busy_ ABSL_GUARDED_BY(mu_) = false;  // a request is open, or about to be
   std::optional<Open> open_ ABSL_GUARDED_BY(mu_);
-  std::function<void()> on_closed_ ABSL_GUARDED_BY(mu_);           // of the open request
-  std::shared_ptr<const Recorded> recorded_ ABSL_GUARDED_BY(mu_);  // null: nothing
+  std::function<void()> on_closed_ ABSL_GUARDED_BY(mu_);  // of the open request
+  History history_ ABSL_GUARDED_BY(mu_);
   bool exhausted_ ABSL_GUARDED_BY(mu_) = false;
   int32_t repeats_ ABSL_GUARDED_BY(mu_) = 0;  // of the latest answer
   absl::Status engine_error_ ABSL_GUARDED_BY(mu_);

@@ -58,6 +58,7 @@ void AgentRunner::Play(Group& group, Episode& episode) {
   session.ordinal = spec.ordinal;
   session.sample_index = episode.index;
   session.sampling = spec.sampling;
+  session.max_conversations = options_.max_conversations;
   absl::StatusOr<std::string> key = sessions_.Open(std::move(session));
   if (!key.ok()) return Fail(group, episode, key.status());
   episode.key = *std::move(key);

@@ -61,9 +61,13 @@ absl::Status EpisodeConversation::SetTools(const std::vector<std::string>& tools
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<int32_t>> EpisodeConversation::Start(const EpisodeAnswer& reset) {
-  FRESHET_RETURN_IF_ERROR(Add(reset));
-  if (!reset.tools.empty()) FRESHET_RETURN_IF_ERROR(SetTools(reset.tools));
+absl::StatusOr<std::vector<int32_t>> EpisodeConversation::Start(const EpisodeAnswer& answer) {
+  if (answer.new_context) messages_ = Json::array();
+  FRESHET_RETURN_IF_ERROR(Add(answer));
+  if (answer.new_context && messages_.empty()) {
+    return InvalidArgument("a new context without messages");
+  }
+  if (!answer.tools.empty()) FRESHET_RETURN_IF_ERROR(SetTools(answer.tools));
   request_.messages = Dump(messages_);
   return tokenizer_->EncodeChat(request_);
 }

@@ -14,7 +14,8 @@
 namespace freshet {
 
 // The conversation of one episode whose observations are messages: those of the row, those of the
-// environment's reset, then a turn of the policy and the environment's messages in alternation.
+// environment's reset, then a turn of the policy and the environment's messages in alternation. The
+// environment may replace all of it.
 // Special tokens in messages and tools are plain text. After an error it is useless. Confined to
 // one thread.
 class EpisodeConversation {
@@ -22,12 +23,13 @@ class EpisodeConversation {
   // `row` holds the row's messages and tools. `tokenizer` must outlive the conversation.
   static absl::StatusOr<EpisodeConversation> Create(const Tokenizer& tokenizer, ChatRequest row);
 
-  // Ids of the whole prompt, up to the first turn. Tools of the environment replace those of the
-  // row. Call it first. Errors of this and Append:
+  // Ids of the whole prompt, up to the next turn: after a reset, or in a new context, for which the
+  // answer's messages replace all earlier ones. Tools of the environment replace earlier ones. Call
+  // it first. Errors of this and Append:
   //   INVALID_ARGUMENT, naming the message by its index: a role other than system, user and tool,
   //   texts that the template refuses, or an answer from which no turn follows.
   //   Others: as EncodeAfter.
-  absl::StatusOr<std::vector<int32_t>> Start(const EpisodeAnswer& reset);
+  absl::StatusOr<std::vector<int32_t>> Start(const EpisodeAnswer& answer);
   // Ids between a turn and the next one. The turn says `text`, and its last token is `last`; it is
   // not tokenized.
   absl::StatusOr<std::vector<int32_t>> Append(const std::string& text, int32_t last,

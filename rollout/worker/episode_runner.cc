@@ -4,6 +4,8 @@
 #include <cmath>
 #include <iterator>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "base/random.h"
 #include "base/status_macros.h"
@@ -47,6 +49,7 @@ void EpisodeRunner::Open(Group& group, Episode& episode) {
   table_.SetNewId(group, episode);
   episode.state = State::kResetting;
   episode.conversation.reset();
+  episode.segments.clear();
   episode.prompt.clear();
   episode.response = {};
   episode.reward = 0;
@@ -185,6 +188,7 @@ void EpisodeRunner::TakeAnswer(Group& group, Episode& episode, const EpisodeAnsw
   if (answer.truncated || episode.turns >= options_.max_turns || late) {
     return Finish(group, episode, false);
   }
+  if (!reset && answer.new_context) return BeginContext(group, episode, answer);
   const size_t before = episode.response.response_ids.size();
   const absl::Status appended = AppendObservation(group, episode, answer);
   if (!appended.ok()) return GiveUp(group, episode, appended);
@@ -213,8 +217,9 @@ absl::StatusOr<std::vector<int32_t>> EpisodeRunner::Encode(const Group& group, E
                                                            const EpisodeAnswer& answer) const {
   std::vector<int32_t> ids;
   if (!text_.converse) {
-    if (!answer.messages.empty() || !answer.tools.empty()) {
-      return InvalidArgument("messages or tools; they need environment.observations: messages");
+    if (!answer.messages.empty() || !answer.tools.empty() || answer.new_context) {
+      return InvalidArgument(
+          "messages, tools or a new context; they need environment.observations: messages");
     }
     if (answer.observation.empty()) return ids;
     return text_.encode(answer.observation);
@@ -230,19 +235,21 @@ absl::StatusOr<std::vector<int32_t>> EpisodeRunner::Encode(const Group& group, E
   return ids;
 }
 
+// The error for an answer that cannot be encoded.
+absl::Status EpisodeRunner::Refused(const EpisodeAnswer& answer, const absl::Status& why) const {
+  // A template that refuses what the environment says does so again.
+  const bool refused = absl::IsFailedPrecondition(why);
+  return StatusOf(refused ? absl::StatusCode::kInvalidArgument : why.code(), "environment ",
+                  options_.label, ": an observation of ", answer.observation.size(), " bytes and ",
+                  answer.messages.size(), " messages: ", Message(why));
+}
+
 // Observation tokens belong to the span of the preceding turn: spans must cover the response, and
 // tokens without loss have no version of their own.
 absl::Status EpisodeRunner::AppendObservation(const Group& group, Episode& episode,
                                               const EpisodeAnswer& answer) {
   const absl::StatusOr<std::vector<int32_t>> ids = Encode(group, episode, answer);
-  if (!ids.ok()) {
-    // A template that refuses what the environment says does so again.
-    const bool refused = absl::IsFailedPrecondition(ids.status());
-    return StatusOf(refused ? absl::StatusCode::kInvalidArgument : ids.status().code(),
-                    "environment ", options_.label, ": an observation of ",
-                    answer.observation.size(), " bytes and ", answer.messages.size(),
-                    " messages: ", Message(ids.status()));
-  }
+  if (!ids.ok()) return Refused(answer, ids.status());
   if (ids->empty()) return absl::OkStatus();
   Response& response = episode.response;
   if (response.spans.empty()) {
@@ -250,6 +257,31 @@ absl::Status EpisodeRunner::AppendObservation(const Group& group, Episode& episo
   }
   AppendWithoutLoss(*ids, response);
   return absl::OkStatus();
+}
+
+// Ends the segment and begins another one.
+void EpisodeRunner::BeginContext(Group& group, Episode& episode, const EpisodeAnswer& answer) {
+  if (!episode.conversation.has_value() || options_.max_conversations <= 1) {
+    return GiveUp(
+        group, episode,
+        Refused(answer, InvalidArgument("a new context needs environment.observations: messages "
+                                        "and environment.max_conversations above 1")));
+  }
+  if (std::ssize(episode.segments) + 1 >= options_.max_conversations) {
+    return Finish(group, episode, false);
+  }
+  absl::StatusOr<std::vector<int32_t>> prompt = episode.conversation->Start(answer);
+  if (!prompt.ok()) return GiveUp(group, episode, Refused(answer, prompt.status()));
+  // No room for a turn in it.
+  if (std::ssize(*prompt) >= group.spec.sampling.max_new_tokens) {
+    return Finish(group, episode, false);
+  }
+  episode.response.step_rewards = std::exchange(episode.step_rewards, {});
+  MaskTurns(std::exchange(episode.invalid_turns, {}), episode.response);
+  episode.segments.push_back(WithPrompt(episode.prompt, episode.response));
+  episode.response = {};
+  episode.prompt = *std::move(prompt);
+  MakeReady(group, episode);
 }
 
 void EpisodeRunner::Fail(Group& group, Episode& episode, const absl::Status& status) {
@@ -272,9 +304,11 @@ void EpisodeRunner::Finish(Group& group, Episode& episode, bool terminated) {
   counters_.turns += episode.turns;
   episode.response.step_rewards = std::move(episode.step_rewards);
   MaskTurns(std::exchange(episode.invalid_turns, {}), episode.response);
-  Response response = episode.conversation.has_value()
-                          ? WithPrompt(episode.prompt, episode.response)
-                          : std::move(episode.response);
+  Response response = std::move(episode.response);
+  if (episode.conversation.has_value()) {
+    episode.segments.push_back(WithPrompt(episode.prompt, response));
+    response = JoinSegments(std::move(episode.segments));
+  }
   response.finish = terminated ? FinishReason::kStop : FinishReason::kLength;
   response.env_reward = episode.reward;
   results_.push_back({group.spec.lane, group.spec.id, episode.index, std::move(response)});
@@ -325,16 +359,17 @@ void EpisodeRunner::SubmitReady() {
   }
 }
 
-// Turns with the same prompt and length limit share a request. Returns false if the engine has no
-// room for all of them, or fails.
+// Turns of segments with the same number, prompt and length limit share a request. Returns false if
+// the engine has no room for all of them, or fails.
 bool EpisodeRunner::SubmitGroup(Group& group) {
-  std::map<std::pair<std::vector<int32_t>, int32_t>, std::vector<Episode*>> together;
+  std::map<std::tuple<std::vector<int32_t>, int32_t, size_t>, std::vector<Episode*>> together;
   for (auto& [index, episode] : group.episodes) {
     if (episode.state != State::kReady) continue;
-    together[{episode.prompt, TurnLimit(group, episode)}].push_back(&episode);
+    together[{episode.prompt, TurnLimit(group, episode), episode.segments.size()}].push_back(
+        &episode);
   }
   for (auto& [key, turns] : together) {
-    const int32_t limit = key.second;
+    const int32_t limit = std::get<1>(key);
     const std::ptrdiff_t prompt = std::ssize(PromptOf(group, *turns.front()));
     size_t first = 0;
     while (first < turns.size()) {
@@ -373,7 +408,7 @@ absl::Status EpisodeRunner::SubmitTurns(Group& group, const std::vector<Episode*
   request.id = last_request_ + 1;
   request.lane = group.spec.lane;
   request.prompt_ids = PromptOf(group, *turns.front());
-  request.seed = group.spec.seed;
+  request.seed = SegmentSeed(group.spec.seed, turns.front()->segments.size());
   request.ordinal = group.spec.ordinal;
   request.sampling = group.spec.sampling;
   request.sampling.max_new_tokens = limit;

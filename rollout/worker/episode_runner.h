@@ -38,7 +38,8 @@ struct EpisodeOptions : EpisodeRetries {
   std::map<std::string, std::string> tasks;    // task of a row -> another `environment`
   std::map<std::string, std::string> options;  // a row's field of the same name overrides it
   int32_t max_turns = 8;
-  int32_t max_turn_tokens = 0;  // tokens per turn; 0: bounded by max_new_tokens only
+  int32_t max_turn_tokens = 0;    // tokens per turn; 0: bounded by max_new_tokens only
+  int32_t max_conversations = 1;  // the episode is truncated when another one would begin
   // The episode is truncated after the first turn that ends later.
   absl::Duration max_time = absl::InfiniteDuration();
   bool mask_invalid_turns = false;  // turns that the environment calls invalid bear no loss
@@ -55,7 +56,9 @@ struct EpisodeOptions : EpisodeRetries {
 //
 // If observations are messages, the chat template renders them, and every episode has a prompt of
 // its own instead of the group's: the row's messages with those of the reset. The response begins
-// with it, and max_new_tokens bounds both.
+// with it, and max_new_tokens bounds both. An answer may begin a new context, whose messages
+// replace the conversation: what was said so far is then a segment of the response, and
+// max_new_tokens bounds each segment.
 //
 // All samples of a group get the same episode: its seed depends only on (seed, ordinal). A failed
 // episode restarts with the same seed, on another worker if the client finds one. Each turn is a
@@ -87,6 +90,7 @@ class EpisodeRunner final : public Episodes {
   struct Episode : EpisodeSlot {
     State state = State::kDelayed;
     std::optional<EpisodeConversation> conversation;
+    std::vector<Response> segments;         // ended ones, each with its prompt
     std::vector<int32_t> prompt;            // of the conversation
     Response response;                      // after the prompt
     std::string action;                     // of the latest turn
@@ -111,6 +115,8 @@ class EpisodeRunner final : public Episodes {
   absl::StatusOr<std::vector<int32_t>> Encode(const Group& group, Episode& episode,
                                               const EpisodeAnswer& answer) const;
   absl::Status AppendObservation(const Group& group, Episode& episode, const EpisodeAnswer& answer);
+  absl::Status Refused(const EpisodeAnswer& answer, const absl::Status& why) const;
+  void BeginContext(Group& group, Episode& episode, const EpisodeAnswer& answer);
   void Fail(Group& group, Episode& episode, const absl::Status& status);
   void Finish(Group& group, Episode& episode, bool terminated);
   void GiveUp(Group& group, Episode& episode, absl::Status status,

@@ -15,6 +15,11 @@ namespace {
 
 constexpr uint64_t kEvalStream = 0x6576616cULL;
 
+// Jobs accepted by an older version do not have it.
+int32_t MaxConversations(const job::v1::Environment& environment) {
+  return static_cast<int32_t>(std::max<int64_t>(environment.max_conversations(), 1));
+}
+
 }  // namespace
 
 SamplingParams MakeSampling(const job::v1::JobSpec& spec, const ModelConfig& model,
@@ -114,6 +119,7 @@ EpisodeOptions MakeEpisodeOptions(const job::v1::JobSpec& spec) {
     options.max_time = absl::Milliseconds(environment.max_time_ms());
   }
   options.mask_invalid_turns = environment.mask_invalid_turns();
+  options.max_conversations = MaxConversations(environment);
   options.trace_ratio = spec.output().trace_ratio();
   return options;
 }
@@ -130,6 +136,7 @@ AgentOptions MakeAgentOptions(const job::v1::JobSpec& spec, const std::string& b
   options.chat = AnyDataset(spec).has_chat();
   options.timeout = absl::Milliseconds(environment.timeout_ms());
   options.max_concurrent = environment.max_concurrent();
+  options.max_conversations = MaxConversations(environment);
   return options;
 }
 

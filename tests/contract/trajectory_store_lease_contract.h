@@ -213,6 +213,58 @@ TEST_P(TrajectoryStoreContract, AFencedWorkerCannotPutIntoTheNextLease) {
   EXPECT_TRUE(store().PutSample(second.token, 0, ResponseAt(0)).ok());
 }
 
+// A segment of two tokens for each version, the second of which was sampled.
+inline Response Segmented(const std::vector<PolicyVersion>& versions) {
+  Response response = ResponseAt(0, 2 * static_cast<int32_t>(versions.size()));
+  response.spans.clear();
+  for (int32_t begin = 0; const PolicyVersion& version : versions) {
+    response.loss_mask[static_cast<size_t>(begin)] = 0;
+    response.spans.push_back({version, begin, begin + 2});
+    response.segments.push_back(begin);
+    begin += 2;
+  }
+  return response;
+}
+
+// An agent may return to a conversation, so a later segment may be older than the one before.
+TEST_P(TrajectoryStoreContract, SegmentsComeBackAndTheirVersionsCount) {
+  OpenEpoch();
+  Produce(2, 0);
+  Train(1);
+  PutPrompts(2);
+  const std::vector<GroupLease> leases = Lease(0, 2);
+  const Response sent = Segmented({{0, 1}, {0, 0}, {0, 1}});
+  for (const GroupLease& lease : leases) {
+    for (const int32_t index : lease.missing) {
+      ASSERT_TRUE(store().PutSample(lease.token, index, sent).ok());
+    }
+  }
+  ScoreAll();
+  const NextBatchReply batch = NextBatch(2);
+  ASSERT_TRUE(batch.ready) << batch.reason;
+  const Response& got = *batch.groups[0].samples[0].sample.response;
+  EXPECT_EQ(got.segments, sent.segments);
+  EXPECT_EQ(got.spans, sent.spans);
+  ASSERT_TRUE(store().CommitStep(epoch_, 2, Ordinals(batch), HashOf(2)).ok());
+  const LedgerRow row = Ledger(LedgerEvent::kTrained).back();
+  EXPECT_EQ(row.segments, sent.segments);
+  EXPECT_EQ(row.loss_tokens, 3);
+  EXPECT_EQ(row.min_version, 0);
+  EXPECT_EQ(row.max_version, 1);
+}
+
+TEST_P(TrajectoryStoreContract, AnOldSegmentAnywhereIsFoundOut) {
+  OpenEpoch();
+  Produce(2, 0);
+  Train(1);
+  PutPrompts(1);
+  const GroupLease lease = Lease(1, 1)[0];
+  EXPECT_EQ(store().PutSample(lease.token, 0, Segmented({{0, 1}, {0, 0}, {0, 1}})).code(), kInvalid)
+      << "the lease is of version 1";
+  EXPECT_EQ(store().PutSample(lease.token, 0, Segmented({{0, 1}, {0, 2}, {0, 1}})).code(), kInvalid)
+      << "version 2 is not committed";
+}
+
 TEST_P(TrajectoryStoreContract, PutSampleRefusesMalformedResponses) {
   OpenEpoch();
   Produce(2, 0);
@@ -261,6 +313,42 @@ TEST_P(TrajectoryStoreContract, PutSampleRefusesMalformedResponses) {
          r.spans = {{{0, 1}, 0, 1}, {{0, 0}, 1, 3}};
        }},
       {"other lineage", [](Response& r) { r.spans[0].policy.lineage = 1; }},
+      {"segments that begin late",
+       [](Response& r) {
+         r.loss_mask = {0, 1, 1};
+         r.segments = {1};
+       }},
+      {"segments that do not increase",
+       [](Response& r) {
+         r.loss_mask = {0, 1, 1};
+         r.segments = {0, 0};
+       }},
+      {"a segment behind the end",
+       [](Response& r) {
+         r.loss_mask = {0, 1, 1};
+         r.segments = {0, 3};
+       }},
+      {"a segment without a context",
+       [](Response& r) {
+         r.loss_mask = {0, 1, 1};
+         r.spans = {{{0, 1}, 0, 2}, {{0, 1}, 2, 3}};
+         r.segments = {0, 2};
+       }},
+      {"a segment without loss",
+       [](Response& r) {
+         r.loss_mask = {0, 1, 0};
+         r.spans = {{{0, 1}, 0, 2}, {{0, 1}, 2, 3}};
+         r.segments = {0, 2};
+       }},
+      {"a span of two segments",
+       [](Response& r) {
+         r = Segmented({{0, 1}, {0, 1}});
+         r.spans = {{{0, 1}, 0, 4}};
+       }},
+      {"too many segments",
+       [](Response& r) {
+         r = Segmented(std::vector<PolicyVersion>(kMaxSegments + 1, PolicyVersion{0, 1}));
+       }},
   };
   for (const Case& c : cases) {
     Response response = ResponseAt(1);

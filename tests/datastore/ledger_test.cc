@@ -110,6 +110,21 @@ TEST(Ledger, ParsedSampleRowEqualsTheWrittenOne) {
   EXPECT_EQ(parsed->reason, "too_old");
 }
 
+TEST(Ledger, SegmentsAreAKeyOfTheirOwn) {
+  LedgerRow row = TrainedRow();
+  row.segments = {0, 2};
+  const std::string line = LedgerRowToJson(row);
+  EXPECT_THAT(line, HasSubstr(R"("segments":[0,2],"min_version")"));
+  EXPECT_EQ(ParseLedgerRow(line)->segments, row.segments);
+  for (const char* bad : {"7", "[-1]", "[0.5]", "[2147483648]", "[\"0\"]", "{}"}) {
+    std::string spoilt = line;
+    spoilt.replace(spoilt.find("[0,2]"), 5, bad);
+    EXPECT_THAT(Message(ParseLedgerRow(spoilt).status()), HasSubstr("segments")) << bad;
+  }
+  row.segments.resize(kMaxSegments + 1);
+  EXPECT_THAT(Message(ParseLedgerRow(LedgerRowToJson(row)).status()), HasSubstr("segments"));
+}
+
 TEST(Ledger, TextThatIsNotUtf8StillMakesALine) {
   LedgerRow row = TrainedRow();
   row.reason = "bad \xff byte\n";

@@ -168,6 +168,8 @@ TEST_F(JobCommandsTest, EveryExampleIsValid) {
     } else if (name == "lookup") {
       args.insert(args.end(), {"--set", StrCat("tokenizer.path=", kExamples, "/lookup"), "--set",
                                StrCat("dataset.path=", kExamples, "/lookup/rows.jsonl")});
+    } else if (name == "notes") {
+      args.insert(args.end(), {"--set", StrCat("tokenizer.path=", kExamples, "/lookup")});
     }
     const ChildResult result = Freshet(args);
     EXPECT_EQ(result.exit_code, 0) << entry.path() << "\n" << result.err;

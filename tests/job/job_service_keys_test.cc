@@ -49,6 +49,26 @@ TEST(EnvironmentKeys, SurviveBeingWrittenAndReadAgain) {
   EXPECT_EQ(WriteJobYaml(again.spec), WriteJobYaml(job.spec));
 }
 
+TEST(EnvironmentKeys, SeveralConversations) {
+  const std::string agent = "environment: {type: openai_agent, address: \"a:1\"";
+  const JobResult one = ParseJob(MinimalJob() + agent + "}\n", "job.yaml");
+  EXPECT_EQ(one.spec.environment().max_conversations(), 1);
+  EXPECT_THAT(With(agent + ", max_conversations: 256}"), IsEmpty());
+  EXPECT_THAT(With(agent + ", max_conversations: 4}\nloss: {credit: turn}"), IsEmpty())
+      << "a conversation is a turn";
+  EXPECT_THAT(With("environment: {type: grpc, address: \"a:1\", max_conversations: 2}"),
+              ElementsAre("job.yaml:9: environment.max_conversations: above 1 needs "
+                          "environment.observations messages: only messages can begin another "
+                          "conversation"));
+  EXPECT_THAT(With("environment: {type: calculator, max_conversations: 2}"),
+              ElementsAre("job.yaml:9: environment.max_conversations: applies only with type grpc "
+                          "or openai_agent, not with calculator; remove it"));
+  EXPECT_THAT(ErrorLines(MinimalJob() + agent + ", max_conversations: 256}\n",
+                         {"rollout.max_new_tokens=65537"}),
+              testing::Contains(HasSubstr("max_conversations: times rollout.max_new_tokens 65537 "
+                                          "must be at most 16777216 tokens")));
+}
+
 TEST(EnvironmentKeys, AreChecked) {
   EXPECT_THAT(With("environment: {}"),
               ElementsAre("job.yaml:9: environment.type: is required but missing; give one of "

@@ -77,7 +77,8 @@ TEST(Validator, CreditByTurnNeedsTurns) {
   for (const Case& c : {
            Case{9, "loss: {credit: turn}",
                 "job.yaml:9: loss.credit: turn needs an environment that rewards turns; add the "
-                "block environment, of another type than openai_agent"},
+                "block environment, of another type than openai_agent, or with max_conversations "
+                "above 1"},
            Case{9, "loss: {credit: turn, turn_discount: 0.9}\nenvironment: {type: guess_number}",
                 nullptr},
            Case{9, "loss: {turn_discount: 0.9}",

@@ -57,6 +57,9 @@ TEST(LedgerLine, RefusesWrongTypesAndRanges) {
                                          {"spans", 1},
                                          {"spans", {1}},
                                          {"spans", {{{"begin", 0}}}},
+                                         {"segments", 0},
+                                         {"segments", {-1}},
+                                         {"segments", {"0"}},
                                          {"event", "eaten"}}) {
     LedgerBuilder::Json row = good;
     row[c.key] = c.value;

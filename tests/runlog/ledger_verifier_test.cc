@@ -136,6 +136,20 @@ TEST(LedgerVerifier, CountsOldTokensWithoutLossForNothing) {
   EXPECT_THAT(Verify(builder).violations, IsEmpty());
 }
 
+TEST(LedgerVerifier, VersionsMayGoBackWhereASegmentBegins) {
+  LedgerBuilder builder("mask");
+  for (int64_t step = 1; step <= 4; ++step) builder.Step();
+  Json& row = *builder.Rows("trained").back();
+  row["spans"] = {{{"lineage", 0}, {"version", 3}, {"begin", 0}, {"end", 3}},
+                  {{"lineage", 0}, {"version", 2}, {"begin", 3}, {"end", 4}}};
+  row["loss_tokens"] = 2;
+  row["min_version"] = 2;
+  row["max_version"] = 3;
+  EXPECT_THAT(Verify(builder).violations, Contains(HasSubstr("go back from version 3")));
+  row["segments"] = {0, 3};
+  EXPECT_THAT(Verify(builder).violations, IsEmpty());
+}
+
 TEST(LedgerVerifier, CountsDropsByTheLabelOfTheirReason) {
   LedgerBuilder builder;
   builder.Step();

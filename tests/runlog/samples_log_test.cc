@@ -35,6 +35,15 @@ TEST(SampleRow, ComesBackFromItsLine) {
   EXPECT_EQ(row->components, Row(2).components);
 }
 
+TEST(SampleRow, HasSegmentsIfThereAreSeveral) {
+  SampleRow row = Row(2);
+  row.segments = {0, 2};
+  const std::string line = ToJson(row);
+  EXPECT_THAT(line, ::testing::HasSubstr(R"("segments":[0,2])"));
+  EXPECT_EQ(ParseSampleRow(line)->segments, row.segments);
+  EXPECT_THAT(ToJson(Row(2)), ::testing::Not(::testing::HasSubstr("segments")));
+}
+
 TEST(SampleRow, StaysOneLineOfJsonWhateverTheBytes) {
   SampleRow row = Row(1);
   row.completion = "\xff\xfe\n\x01";
@@ -59,6 +68,7 @@ TEST(ParseSampleRow, RefusesWrongTypes) {
   EXPECT_TRUE(absl::IsInvalidArgument(ParseSampleRow("7").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(ParseSampleRow(R"({"prompt":7})").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(ParseSampleRow(R"({"spans":[{"begin":1}]})").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ParseSampleRow(R"({"segments":["a"]})").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(ParseSampleRow(R"({"components":{"a":"b"}})").status()));
   const std::string deep = std::string(500'000, '[') + std::string(500'000, ']');
   const std::string line = R"({"a":)" + deep + R"(,"components":)" + deep + "}";

@@ -14,40 +14,64 @@
 namespace freshet {
 namespace {
 
-// A tree to build: some samples of a group, and how many of their tokens are its prefix.
+// A tree to build: a sequence of each of some samples of a group, and how many of their tokens are
+// its prefix.
 struct Branches {
-  std::vector<size_t> samples;
-  size_t shared = 0;  // leading tokens of the responses
+  struct Sequence {
+    size_t sample = 0;
+    TokenRange tokens;
+  };
+  std::vector<Sequence> sequences;
+  int32_t shared = 0;  // leading tokens
 };
 
-// How many tokens the responses have in common before the first token with a loss; each keeps at
+// How many tokens the sequences have in common before the first token with a loss; each keeps at
 // least one token.
-size_t SharedTokens(const TrainGroup& group, const std::vector<size_t>& samples) {
-  const std::vector<int32_t>& first = group.samples[samples[0]].sample.response->response_ids;
-  size_t shared = first.size() - 1;
-  for (const size_t s : samples) {
-    const Response& response = *group.samples[s].sample.response;
-    const auto limit = std::min(shared, response.response_ids.size() - 1);
-    size_t same = 0;
-    while (same < limit && response.loss_mask[same] == 0 &&
-           response.response_ids[same] == first[same]) {
-      ++same;
-    }
+int32_t SharedTokens(const TrainGroup& group, const std::vector<Branches::Sequence>& sequences) {
+  const auto response = [&group](const Branches::Sequence& sequence) -> const Response& {
+    return *group.samples[sequence.sample].sample.response;
+  };
+  const auto [first_begin, first_end] = sequences[0].tokens;
+  const int32_t* const first = response(sequences[0]).response_ids.data() + first_begin;
+  int32_t shared = first_end - first_begin - 1;
+  for (const Branches::Sequence& sequence : sequences) {
+    const auto [begin, end] = sequence.tokens;
+    const int32_t* const ids = response(sequence).response_ids.data() + begin;
+    const uint8_t* const mask = response(sequence).loss_mask.data() + begin;
+    const int32_t limit = std::min(shared, end - begin - 1);
+    int32_t same = 0;
+    while (same < limit && mask[same] == 0 && ids[same] == first[same]) ++same;
     shared = same;
   }
   return shared;
 }
 
-std::vector<Branches> Divide(const TrainGroup& group, bool whole_responses) {
-  std::map<int32_t, Branches> by_token;
+// The trees of responses that follow the group's prompt.
+std::vector<Branches> OneTree(const TrainGroup& group) {
+  Branches branches;
+  branches.sequences.reserve(group.samples.size());
   for (size_t s = 0; s < group.samples.size(); ++s) {
-    const int32_t token =
-        whole_responses ? group.samples[s].sample.response->response_ids.front() : 0;
-    by_token[token].samples.push_back(s);
+    branches.sequences.push_back({s, SegmentsOf(*group.samples[s].sample.response).front()});
+  }
+  return {std::move(branches)};
+}
+
+// The trees of whole responses. A tree has at most one segment of a sample, so that its size has
+// the same bound as without segments.
+std::vector<Branches> Divide(const TrainGroup& group) {
+  std::map<std::pair<size_t, int32_t>, Branches> by_token;  // by number and first token
+  for (size_t s = 0; s < group.samples.size(); ++s) {
+    const Response& response = *group.samples[s].sample.response;
+    const std::vector<TokenRange> segments = SegmentsOf(response);
+    for (size_t k = 0; k < segments.size(); ++k) {
+      const int32_t token = response.response_ids[static_cast<size_t>(segments[k].begin)];
+      by_token[{k, token}].sequences.push_back({s, segments[k]});
+    }
   }
   std::vector<Branches> trees;
-  for (auto& [token, branches] : by_token) {
-    if (whole_responses) branches.shared = SharedTokens(group, branches.samples);
+  trees.reserve(by_token.size());
+  for (auto& [key, branches] : by_token) {
+    branches.shared = SharedTokens(group, branches.sequences);
     trees.push_back(std::move(branches));
   }
   return trees;
@@ -100,10 +124,12 @@ absl::StatusOr<TokenAdvantages> OfTurns(const std::vector<TrainGroup>& groups, A
     for (const TrainSample& sample : group.samples) {
       SampleAdvantages& turns = samples.emplace_back();
       std::vector<double>& returns = group_returns.emplace_back();
-      const auto tokens = static_cast<int32_t>(sample.sample.response->response_ids.size());
+      const Response& response = *sample.sample.response;
+      const auto tokens = static_cast<int32_t>(response.response_ids.size());
       const Score& score = *sample.sample.score;
-      for (const Turn& turn : credit.has_value() ? TurnReturns(score, tokens, credit->discount)
-                                                 : std::vector<Turn>{{0, tokens, score.reward}}) {
+      for (const Turn& turn : credit.has_value()
+                                  ? TurnReturns(score, tokens, credit->discount, response.segments)
+                                  : std::vector<Turn>{{0, tokens, score.reward}}) {
         turns.ends.push_back(static_cast<size_t>(turn.end));
         returns.push_back(turn.turn_return);
       }
@@ -156,6 +182,10 @@ absl::StatusOr<TrainingRows> MakeTrainingRows(const std::vector<TrainGroup>& gro
       if (sample.sample.score == nullptr) {
         return InvalidArgument("sample ", sample.sample.uid, " has no score");
       }
+      if (!whole_responses && !sample.sample.response->segments.empty()) {
+        return InvalidArgument("sample ", sample.sample.uid,
+                               " has segments, but its response follows a prompt");
+      }
     }
   }
   FRESHET_ASSIGN_OR_RETURN(const TokenAdvantages by_token,
@@ -163,24 +193,25 @@ absl::StatusOr<TrainingRows> MakeTrainingRows(const std::vector<TrainGroup>& gro
   TrainingRows rows;
   rows.advantages = Means(groups, by_token);
   for (size_t g = 0; g < groups.size(); ++g) {
-    for (const Branches& branches : Divide(groups[g], whole_responses)) {
+    for (const Branches& branches : whole_responses ? Divide(groups[g]) : OneTree(groups[g])) {
       PackTree& tree = rows.trees.emplace_back();
       TrainingRows::Columns& columns = rows.columns.emplace_back();
       rows.groups.push_back(g);
-      const auto shared = static_cast<std::ptrdiff_t>(branches.shared);
-      for (const size_t s : branches.samples) {
+      for (const auto& [s, tokens] : branches.sequences) {
         const TrainSample& sample = groups[g].samples[s];
         const Response& response = *sample.sample.response;
-        const std::vector<int32_t>& ids = response.response_ids;
+        const auto begin = response.response_ids.begin() + tokens.begin;
         if (!whole_responses) {
           tree.prefix = sample.sample.prompt->prompt_ids;
-        } else if (shared == 0) {
+        } else if (branches.shared == 0) {
           return InvalidArgument("sample ", sample.sample.uid, " begins with a sampled token");
         } else {
-          tree.prefix.assign(ids.begin(), ids.begin() + shared);
+          tree.prefix.assign(begin, begin + branches.shared);
         }
-        tree.suffixes.emplace_back(ids.begin() + shared, ids.end());
-        for (size_t t = branches.shared; t < ids.size(); ++t) {
+        tree.suffixes.emplace_back(begin + branches.shared,
+                                   response.response_ids.begin() + tokens.end);
+        const auto end = static_cast<size_t>(tokens.end);
+        for (auto t = static_cast<size_t>(tokens.begin + branches.shared); t < end; ++t) {
           columns.behavior_logprobs.push_back(response.behavior_logprobs[t]);
           columns.sampled.push_back(response.loss_mask[t]);
           columns.loss_mask.push_back(sample.loss_mask[t] != 0 ? 1.0F : 0.0F);

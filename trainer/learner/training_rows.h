@@ -16,7 +16,8 @@
 namespace freshet {
 
 // A training batch as packed trees and per-token columns. A tree is a prompt group; its suffixes
-// are the group's responses. The columns follow the order of PackedBatch targets.
+// are the group's responses, or their segments with the same number. A segment is a sequence. The
+// columns follow the order of PackedBatch targets.
 struct TrainingRows {
   std::vector<PackTree> trees;
   std::vector<size_t> groups;  // the group of each tree
@@ -55,8 +56,9 @@ struct TrainingRows {
 // `by_task`: kinds that normalize over the batch do so over the samples of a task (kTaskField); a
 // sample that is alone there gets 0.
 // `whole_responses`: responses begin with a prompt of their own, and the group's is not part of the
-// sequences. Responses of a group then share a tree if they begin with the same token, whose prefix
-// is what they have in common before the first token with a loss.
+// sequences. Responses of a group, or their segments with the same number, then share a tree if
+// they begin with the same token, whose prefix is what they have in common before the first token
+// with a loss. Otherwise INVALID_ARGUMENT for a response with segments.
 absl::StatusOr<TrainingRows> MakeTrainingRows(const std::vector<TrainGroup>& groups,
                                               AdvantageKind advantage, bool whole_responses = false,
                                               const std::optional<TurnCredit>& credit = {},

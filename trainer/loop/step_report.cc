@@ -170,6 +170,7 @@ std::vector<SampleRow> SampleRows(
       if (!advantages.empty()) row.advantage = advantages[g][s];
       row.tokens = static_cast<int64_t>(response.response_ids.size());
       row.spans = response.spans;
+      row.segments = response.segments;
       row.finish = FinishName(response.finish);
     }
   }

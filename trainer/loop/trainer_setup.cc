@@ -85,7 +85,8 @@ BatchShape LargestBatch(const job::v1::JobSpec& spec, int64_t longest_prompt) {
   const int64_t parts = std::max<int64_t>(spec.trainer().minibatches_per_step(), 1) *
                         std::max<int64_t>(spec.trainer().ranks(), 1);
   BatchShape shape;
-  shape.trees = std::max<int64_t>((spec.prompts_per_step() + parts - 1) / parts, 1);
+  shape.trees = std::max<int64_t>((spec.prompts_per_step() + parts - 1) / parts, 1) *
+                std::max<int64_t>(spec.environment().max_conversations(), 1);
   shape.prefix = std::max<int64_t>(longest_prompt, 1);
   shape.suffixes = spec.group_size();
   shape.suffix = spec.rollout().max_new_tokens();

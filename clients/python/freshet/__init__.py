@@ -7,7 +7,7 @@
 """
 
 from freshet.client import Client
-from freshet.environments import EnvironmentFull, EnvironmentServer, serve_env
+from freshet.environments import EnvironmentFull, EnvironmentServer, NewContext, serve_env
 from freshet.errors import (
     ConnectionLost,
     FreshetError,
@@ -39,6 +39,7 @@ __all__ = [
     "JobCancelled",
     "JobFailed",
     "LogLine",
+    "NewContext",
     "NotFound",
     "Refused",
     "RewardProcesses",

@@ -45,6 +45,14 @@ class EnvironmentFull(Exception):
     """An environment has no room for another episode now; another worker may have."""
 
 
+class NewContext(list):
+    """An observation whose messages replace the conversation: the policy's next turn sees nothing else.
+
+    From `reset` it replaces the row's messages. From `step` it ends a segment of the sample and begins another one,
+    which needs a job with `environment.max_conversations` above 1.
+    """
+
+
 class _Fault(Exception):
     def __init__(self, code: grpc.StatusCode, message: str):
         super().__init__(message)
@@ -63,6 +71,7 @@ def _reply(observation: Any, info: Any, **fields: Any) -> pb.EpisodeReply:
         reply = pb.EpisodeReply(observation=observation, info=texts, **fields)
     elif isinstance(observation, list):
         reply = pb.EpisodeReply(messages=map(_message, observation), info=texts, **fields)
+        reply.new_context = isinstance(observation, NewContext)
     else:
         raise TypeError(f"an observation must be a str or a list of messages, not {type(observation).__name__}")
     if reply.ByteSize() > _MAX_ANSWER_BYTES:
@@ -310,8 +319,9 @@ def serve_env(
       close(), optional.
     If `step` is a coroutine (`async def`), so must the others be; all of them run in one event loop.
     In jobs with `environment.observations: messages`, an observation may also be a list of messages,
-    dicts with role (system, user or tool), content and perhaps name and tool_call_id; and the attribute
-    tools, optional, is the list of OpenAI's function schemas that the policy gets with a reset.
+    dicts with role (system, user or tool), content and perhaps name and tool_call_id; a NewContext of
+    messages replaces the conversation; and the attribute tools, optional, is the list of OpenAI's
+    function schemas that the policy gets with a reset.
     info with `invalid` means that the action was invalid (see `environment.mask_invalid_turns`).
     options contains the row's fields and the job's options. The same seed and actions must give the
     same results. An exception ends the episode as an infrastructure error: the episode is restarted

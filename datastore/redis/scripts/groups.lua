@@ -11,9 +11,10 @@
 -- Other fields: wrk (holder), toks (its lease tokens), ph (checksum of the prompt), rw (first
 -- reward), bl (blob names of its finished samples), hd (lease tokens of its rows). Per sample i: s
 -- (finished) and p (partial): 'TOKEN CHECKSUM TOKENS FIRST:SUM:OFFSET:SIZE SPANS', where spans are
--- 'lineage:version:begin:end:loss;...' and the bytes are in blob TOKEN:FIRST:SUM; u: 'STAGE TOKEN
--- COUNTS' of its row, with counts 'FAILURES LOSSES' ('0' for none); c: the score. From READY on,
--- these are replaced by rows (a line 'INDEX s' each) and scores ('SIZE:c' each).
+-- 'lineage:version:begin:end:loss;...' (':1' follows if one begins a segment) and the bytes are in
+-- blob TOKEN:FIRST:SUM; u: 'STAGE TOKEN COUNTS' of its row, with counts 'FAILURES LOSSES' ('0' for
+-- none); c: the score. From READY on, these are replaced by rows (a line 'INDEX s' each) and scores
+-- ('SIZE:c' each).
 --
 -- A script changes its copy of a group. settle() writes the copies and the derived indexes;
 -- finish() calls it, and so must code that reads an index after a change.

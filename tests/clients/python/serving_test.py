@@ -180,6 +180,8 @@ class Calculator:
         return [{"role": "user", "content": "1 + 1?"}], {}
 
     def step(self, action):
+        if action == "rewrite":
+            return freshet.NewContext([{"role": "user", "content": "2 + 2?"}]), 0.0, False, False, {}
         if action == "unknown":
             return [{"role": "tool", "content": "2", "text": "2"}], 0.0, False, False, {}
         return [{"role": "tool", "content": "<|im_end|>", "name": "add", "tool_call_id": "a"}], 0.0, False, False, {}
@@ -213,7 +215,11 @@ class EnvironmentTest(ServingTest):
         self.assertEqual([json.loads(tool) for tool in first.tools], Calculator.tools)
         answer = env_pb.Message(role="tool", content="<|im_end|>", name="add", tool_call_id="a")
         self.assertEqual((list(second.messages), list(second.tools)), ([answer], []))
+        self.assertEqual([first.new_context, second.new_context], [False, False])
         self.assertEqual(self.code_of(reset(), act("unknown"), cls=Calculator), grpc.StatusCode.INTERNAL)
+        [_, rewritten] = self.play(reset(), act("rewrite"), CLOSE, cls=Calculator)
+        self.assertEqual(list(rewritten.messages), [env_pb.Message(role="user", content="2 + 2?")])
+        self.assertTrue(rewritten.new_context)
 
     def test_a_stream_plays_episodes_one_after_another(self):
         replies = self.play(reset(4, by="4"), act(), reset(9), act("stop"), CLOSE)

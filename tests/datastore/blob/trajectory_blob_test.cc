@@ -39,6 +39,12 @@ Response EpisodeResponse() {
   return response;
 }
 
+Response SegmentedResponse() {
+  Response response = SampleResponse();
+  response.segments = {0, 4, 7};
+  return response;
+}
+
 Prompt SamplePrompt() {
   Prompt prompt;
   prompt.ordinal = 1'234'567'890'123;
@@ -76,6 +82,8 @@ std::vector<Kind> AllKinds() {
       {"truncated", *EncodeResponse(TruncatedResponse()),
        [](std::string_view blob) { return DecodeResponse(blob).status().code(); }},
       {"episode", *EncodeResponse(EpisodeResponse()),
+       [](std::string_view blob) { return DecodeResponse(blob).status().code(); }},
+      {"segments", *EncodeResponse(SegmentedResponse()),
        [](std::string_view blob) { return DecodeResponse(blob).status().code(); }},
       {"prompt", *EncodePrompt(SamplePrompt()),
        [](std::string_view blob) { return DecodePrompt(blob).status().code(); }},
@@ -132,6 +140,40 @@ TEST(TrajectoryBlob, StepRewardsComeBack) {
   ASSERT_TRUE(score.ok()) << score.status();
   EXPECT_EQ(score->step_rewards, EpisodeScore().step_rewards);
   EXPECT_EQ(score->components, EpisodeScore().components);
+}
+
+TEST(TrajectoryBlob, SegmentsComeBack) {
+  Response sent = SegmentedResponse();
+  auto got = DecodeResponse(*EncodeResponse(sent));
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->segments, sent.segments);
+  EXPECT_TRUE(got->sampling_logprobs.empty());
+  EXPECT_TRUE(got->step_rewards.empty());
+  sent.sampling_logprobs = TruncatedResponse().sampling_logprobs;
+  sent.step_rewards = EpisodeResponse().step_rewards;
+  got = DecodeResponse(*EncodeResponse(sent));
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->segments, sent.segments);
+  EXPECT_EQ(got->sampling_logprobs, sent.sampling_logprobs);
+  EXPECT_EQ(got->step_rewards, sent.step_rewards);
+  sent.segments.resize(kMaxSegments + 1);
+  EXPECT_EQ(EncodeResponse(sent).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// The column comes last: its count, three values, the checksum.
+TEST(TrajectoryBlob, HostileSegmentsAreDataLoss) {
+  const std::string good = *EncodeResponse(SegmentedResponse());
+  const size_t at = good.size() - sizeof(uint64_t) - 4 * sizeof(uint32_t);
+  const auto with = [&](uint32_t count) {
+    std::string blob = good;
+    std::memcpy(blob.data() + at, &count, sizeof(count));
+    return DecodeResponse(Resealed(blob)).status().code();
+  };
+  EXPECT_EQ(with(3), absl::StatusCode::kOk);
+  EXPECT_EQ(with(0), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(with(4), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(with(kMaxSegments + 1), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(with(0xffffffff), absl::StatusCode::kDataLoss);
 }
 
 // The bytes of a response record without sampling_logprobs.
@@ -270,7 +312,7 @@ TEST(TrajectoryBlob, AnotherKindIsDataLoss) {
 TEST(TrajectoryBlob, AnotherFormatVersionIsDataLoss) {
   for (const Kind& kind : AllKinds()) {
     std::string blob = kind.blob;
-    for (const int version : {0, 1, 2, 3, 255}) {
+    for (const int version : {0, 1, 2, 3, 4, 255}) {
       if (version == kind.blob[0]) continue;
       blob[0] = static_cast<char>(version);
       EXPECT_EQ(kind.decode(Resealed(blob)), absl::StatusCode::kDataLoss)

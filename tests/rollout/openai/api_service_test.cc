@@ -76,8 +76,9 @@ class ApiServiceTest : public testing::Test {
     return request;
   }
   // Opens a session and returns its key.
-  std::string OpenSession() {
+  std::string OpenSession(int32_t conversations = 1) {
     SessionOptions session;
+    session.max_conversations = conversations;
     session.sampling.temperature = 0;
     session.sampling.max_new_tokens = 250;
     return *sessions_.Open(std::move(session));
@@ -322,6 +323,27 @@ TEST_F(ApiServiceTest, ARepeatedRequestOfASessionGetsTheRecordedAnswer) {
     EXPECT_EQ(loop_->stats().engine.tokens_generated, generated);
     EXPECT_EQ(sessions_.Close(key).requests, 1);
   }
+  ExpectNothingHeld();
+}
+
+TEST_F(ApiServiceTest, ASessionMayHaveSeveralConversations) {
+  Start();
+  const std::string key = OpenSession(/*conversations=*/2);
+  for (const std::string prompt : {"a", "b"}) {
+    const runtime::HttpResponse response =
+        Call(Of(key, "/v1/completions", R"({"prompt": ")" + prompt + R"(", "max_tokens": 3})"));
+    EXPECT_EQ(response.status, 200) << response.body;
+  }
+  ExpectError(Call(Of(key, "/v1/completions", R"({"prompt": "c"})")), 400, "max_conversations");
+  const SessionRecord record = sessions_.Close(key);
+  EXPECT_EQ(record.requests, 2);
+  EXPECT_THAT(record.response.segments, testing::ElementsAre(0, 4));
+  EXPECT_EQ(record.response.response_ids.size(), 8U);
+
+  const std::string one = OpenSession();
+  Call(Of(one, "/v1/completions", R"({"prompt": "a", "max_tokens": 3})"));
+  ExpectError(Call(Of(one, "/v1/completions", R"({"prompt": "b"})")), 400,
+              "may only be appended to");
   ExpectNothingHeld();
 }
 

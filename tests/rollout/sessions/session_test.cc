@@ -1,5 +1,6 @@
 #include "rollout/sessions/session.h"
 
+#include "datastore/response_check.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/rollout/sessions/toy_chat_tokenizer.h"
@@ -34,14 +35,14 @@ class SessionTest : public testing::Test {
     request.digest = digest;
     request.conversation.messages = messages;
     request.conversation.add_generation_prompt = true;
-    std::vector<int32_t> first;
-    if (!session.started()) first = *tokenizer_.EncodeChat(request.conversation);
-    return session.Begin(std::move(request), std::move(first));
+    const ChatRequest first = request.conversation;
+    return session.Begin(std::move(request), [&] { return tokenizer_.EncodeChat(first); });
   }
   absl::StatusOr<SessionTurn> Complete(Session& session, const std::string& text) {
     SessionRequest request;
     request.text = text;
-    return session.Begin(std::move(request), *tokenizer_.Encode(text, SpecialTokens::kRecognized));
+    return session.Begin(std::move(request),
+                         [&] { return tokenizer_.Encode(text, SpecialTokens::kRecognized); });
   }
   // Samples ids with log-probs -1, -2, ...
   static void Answer(Session& session, const std::vector<int32_t>& ids, int64_t version,
@@ -146,7 +147,6 @@ TEST_F(SessionTest, AFailedRequestLeavesNoTrace) {
   GeneratedToken token;
   session.Add(token);
   session.End(absl::CancelledError("gone"), "");
-  EXPECT_FALSE(session.started());
   ASSERT_TRUE(Begin(session, kUser).ok());
   Answer(session, {'x', kEnd}, 0, kAnswer);
   EXPECT_EQ(session.Close().response.response_ids.size(), 8U);
@@ -219,6 +219,78 @@ TEST_F(SessionTest, CompletionsContinueTheirText) {
   ASSERT_TRUE(turn.ok()) << turn.status();
   EXPECT_THAT(turn->prompt_ids, ElementsAre('a', 'b', 'c', 'd', '?'));
   EXPECT_EQ(Begin(session, kUser).status().code(), absl::StatusCode::kAborted);
+}
+
+constexpr char kOther[] = R"([{"role":"user","content":"go"}])";
+
+SessionOptions Several(SessionOptions options, int32_t conversations = 2) {
+  options.max_conversations = conversations;
+  return options;
+}
+
+TEST_F(SessionTest, ConversationsAreSegmentsInTheOrderOfTheirFirstAnswers) {
+  Session session(Several(Options()), tokenizer_);
+  ASSERT_TRUE(Begin(session, kUser).ok());
+  Answer(session, {'x', 'y', kEnd}, 3, kAnswer);
+  const absl::StatusOr<SessionTurn> other = Begin(session, kOther);
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_THAT(other->prompt_ids, ElementsAre('u', 'g', 'o', kEnd, '\n', 'a'));
+  EXPECT_TRUE(other->generation.partials.empty());
+  EXPECT_NE(other->generation.seed, Options().seed) << "the same numbers would sample alike";
+  Answer(session, {'z', kEnd}, 3, R"({"role":"assistant","content":"z"})");
+  const absl::StatusOr<SessionTurn> first = Begin(session, kTool);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->generation.seed, Options().seed);
+  Answer(session, {'w', kEnd}, 4, R"({"role":"assistant","content":"w"})");
+
+  const Response response = session.Close().response;
+  EXPECT_THAT(response.response_ids,
+              ElementsAre('u', 'h', 'i', kEnd, '\n', 'a', 'x', 'y', kEnd, '\n', 't', '7', kEnd,
+                          '\n', 'a', 'w', kEnd, 'u', 'g', 'o', kEnd, '\n', 'a', 'z', kEnd));
+  EXPECT_THAT(response.loss_mask, ElementsAre(0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0,
+                                              0, 0, 0, 0, 0, 1, 1));
+  EXPECT_THAT(response.segments, ElementsAre(0, 17));
+  EXPECT_THAT(response.spans,
+              ElementsAre(Span{{0, 3}, 0, 15}, Span{{0, 4}, 15, 17}, Span{{0, 3}, 17, 25}));
+  const ResponseBounds bounds{3, 0, {0, 4}};
+  EXPECT_EQ(CheckResponse(response, bounds), absl::OkStatus());
+}
+
+TEST_F(SessionTest, EachConversationHasItsOwnTokensAndTheirNumberIsBounded) {
+  Session session(Several(Options(/*max_tokens=*/8)), tokenizer_);
+  ASSERT_TRUE(Begin(session, kUser).ok());
+  Answer(session, {'x', 'y'}, 0, kAnswer, FinishReason::kLength);
+  EXPECT_EQ(Begin(session, kTool).status().code(), absl::StatusCode::kInvalidArgument);
+  const absl::StatusOr<SessionTurn> other = Begin(session, kOther);
+  ASSERT_TRUE(other.ok()) << "the first one is full: " << other.status();
+  EXPECT_EQ(other->generation.sampling.max_new_tokens, 2);
+  Answer(session, {'z', kEnd}, 0, R"({"role":"assistant","content":"z"})");
+  const absl::Status third = Begin(session, R"([{"role":"user","content":"3"}])").status();
+  EXPECT_EQ(third.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(third.message()), HasSubstr("environment.max_conversations"));
+  const SessionRecord record = session.Close();
+  EXPECT_EQ(record.requests, 2);
+  EXPECT_TRUE(record.exhausted) << "the latest request was refused";
+}
+
+TEST_F(SessionTest, AConversationThatWasCutOffIsForgivenOnceAnotherGoesOn) {
+  Session session(Several(Options(/*max_tokens=*/8)), tokenizer_);
+  ASSERT_TRUE(Begin(session, kUser).ok());
+  Answer(session, {'x', 'y'}, 0, kAnswer, FinishReason::kLength);
+  ASSERT_TRUE(Begin(session, kOther).ok());
+  Answer(session, {kEnd}, 0, kAnswer);
+  EXPECT_FALSE(session.Close().exhausted);
+}
+
+TEST_F(SessionTest, ConversationsMayBeOfDifferentKinds) {
+  Session session(Several(Options()), tokenizer_);
+  ASSERT_TRUE(Begin(session, kUser).ok());
+  Answer(session, {'x', 'y', kEnd}, 0, kAnswer);
+  ASSERT_TRUE(Complete(session, "ab").ok());
+  Answer(session, {'c'}, 0, "c");
+  const absl::StatusOr<SessionTurn> turn = Complete(session, "abc?");
+  ASSERT_TRUE(turn.ok()) << turn.status();
+  EXPECT_THAT(turn->prompt_ids, ElementsAre('a', 'b', 'c', '?'));
 }
 
 }  // namespace

@@ -45,6 +45,7 @@ class AgentRunnerTest : public testing::Test {
     group.sampling.max_new_tokens = 20;
     return group;
   }
+  static std::vector<int32_t> Prompt() { return {'a', 'b'}; }
   // The agent makes one request, whose answer is the token 'x'.
   void Generate(int64_t episode) {
     const auto session = sessions_.Find(client_.tasks.at(episode).api_key);
@@ -52,7 +53,7 @@ class AgentRunnerTest : public testing::Test {
     ASSERT_NE(*session, nullptr);
     SessionRequest request;
     request.text = "ab";
-    ASSERT_TRUE((*session)->Begin(std::move(request), {'a', 'b'}).ok());
+    ASSERT_TRUE((*session)->Begin(std::move(request), Prompt).ok());
     GeneratedToken token;
     token.token.id = 'x';
     token.policy = {0, 3};
@@ -153,7 +154,7 @@ TEST_F(AgentRunnerTest, AnAgentThatTheEngineFailedHasNotFailed) {
   const auto session = sessions_.Find(client_.tasks.at(1).api_key);
   SessionRequest request;
   request.text = "ab";
-  ASSERT_TRUE((*session)->Begin(std::move(request), {'a', 'b'}).ok());
+  ASSERT_TRUE((*session)->Begin(std::move(request), Prompt).ok());
   (*session)->End(absl::UnavailableError("the server is gone"), "");
   Answer(1, absl::InternalError("status 500: no model"));
   const std::vector<EpisodeResult> results = Advance();

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "datastore/response_check.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rollout/worker/episode_runner.h"
@@ -89,14 +90,13 @@ class MessageEpisodeTest : public testing::Test {
       return static_cast<size_t>(
           engine_.submitted.at(static_cast<size_t>(request - 1)).sampling.max_new_tokens);
     };
-    EpisodeText text{DecodeBytes, EncodeBytes};
-    text.converse = [this](const std::string&) { return Converse(tokenizer_); };
-    EpisodeOptions options;
-    options.environment = "game";
-    options.max_turn_tokens = 2;
-    runner_ = std::make_unique<EpisodeRunner>(engine_, client_, clock_, std::move(text), options);
+    options_.environment = "game";
+    options_.max_turn_tokens = 2;
   }
   std::vector<EpisodeResult> Play(std::vector<int32_t> samples, int32_t max_new_tokens) {
+    EpisodeText text{DecodeBytes, EncodeBytes};
+    text.converse = [this](const std::string&) { return Converse(tokenizer_); };
+    runner_ = std::make_unique<EpisodeRunner>(engine_, client_, clock_, std::move(text), options_);
     EpisodeGroup group;
     group.prompt_ids = {1, 2};
     group.attributes["prompt"] = "the row's";
@@ -120,6 +120,7 @@ class MessageEpisodeTest : public testing::Test {
   FakeClock clock_;
   FakeInferenceEngine engine_;
   FakeEnvironmentClient client_;
+  EpisodeOptions options_;
   std::unique_ptr<EpisodeRunner> runner_;
 };
 
@@ -155,6 +156,87 @@ TEST_F(MessageEpisodeTest, ThePromptIsPartOfMaxNewTokens) {
   const absl::Status full = Play({0}, 6).at(0).response.status();
   EXPECT_EQ(full.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(full.message()), HasSubstr("the conversation of a reset has 6 tokens"));
+}
+
+EpisodeAnswer NewContext(std::string content, double reward = 0) {
+  EpisodeAnswer answer = Message("user", std::move(content));
+  answer.new_context = true;
+  answer.reward = reward;
+  return answer;
+}
+
+TEST_F(MessageEpisodeTest, ANewContextIsASegment) {
+  options_.max_conversations = 2;
+  client_.answer = [](const FakeEnvironmentClient::Call& call) {
+    if (call.turn == 0) return EpisodeAnswer{};
+    if (call.turn == 1) return NewContext("go", 0.25);
+    if (call.turn == 2) return Message("tool", "7");
+    return EpisodeAnswer{"", 1, true, false};
+  };
+  const std::vector<EpisodeResult> results = Play({0, 1}, 20);
+  for (const EpisodeResult& result : results) {
+    ASSERT_TRUE(result.response.ok()) << result.response.status();
+    const Response& response = *result.response;
+    EXPECT_THAT(response.response_ids,
+                ElementsAre('u', 'h', 'i', kEnd, '\n', 'a', 10, 11, 'u', 'g', 'o', kEnd, '\n', 'a',
+                            10, 11, kEnd, '\n', 't', '7', kEnd, '\n', 'a', 19, 20));
+    EXPECT_THAT(response.segments, ElementsAre(0, 8));
+    EXPECT_THAT(response.step_rewards,
+                ElementsAre(StepReward{8, 0.25}, StepReward{16, 0}, StepReward{25, 1}));
+    EXPECT_EQ(response.env_reward, 1.25);
+    EXPECT_EQ(response.finish, FinishReason::kStop);
+    const ResponseBounds bounds{0, 0, {0, 5}};
+    EXPECT_EQ(CheckResponse(response, bounds), absl::OkStatus());
+  }
+  ASSERT_THAT(engine_.submitted, SizeIs(3)) << "both samples share requests";
+  EXPECT_THAT(engine_.submitted[1].prompt_ids, ElementsAre('u', 'g', 'o', kEnd, '\n', 'a'));
+  EXPECT_TRUE(engine_.submitted[1].partials.empty());
+  EXPECT_NE(engine_.submitted[1].seed, engine_.submitted[0].seed);
+  EXPECT_EQ(engine_.submitted[2].seed, engine_.submitted[1].seed);
+}
+
+TEST_F(MessageEpisodeTest, AResetMayReplaceTheRowsMessages) {
+  client_.answer = [](const FakeEnvironmentClient::Call& call) {
+    return call.turn == 0 ? NewContext("go") : EpisodeAnswer{"", 1, true, false};
+  };
+  const std::vector<EpisodeResult> results = Play({0}, 20);
+  ASSERT_TRUE(results[0].response.ok()) << results[0].response.status();
+  EXPECT_THAT(results[0].response->response_ids,
+              ElementsAre('u', 'g', 'o', kEnd, '\n', 'a', 10, 11));
+  EXPECT_TRUE(results[0].response->segments.empty());
+}
+
+TEST_F(MessageEpisodeTest, OneConversationTooManyEndsTheEpisode) {
+  options_.max_conversations = 2;
+  client_.answer = [](const FakeEnvironmentClient::Call& call) {
+    return call.turn == 0 ? EpisodeAnswer{} : NewContext("go");
+  };
+  const std::vector<EpisodeResult> results = Play({0}, 20);
+  ASSERT_TRUE(results[0].response.ok()) << results[0].response.status();
+  EXPECT_THAT(results[0].response->segments, ElementsAre(0, 8));
+  EXPECT_EQ(results[0].response->response_ids.size(), 16U);
+  EXPECT_EQ(results[0].response->finish, FinishReason::kLength);
+}
+
+TEST_F(MessageEpisodeTest, AContextWithoutRoomForATurnEndsTheEpisode) {
+  options_.max_conversations = 2;
+  client_.answer = [](const FakeEnvironmentClient::Call& call) {
+    return call.turn == 0 ? EpisodeAnswer{} : NewContext("a text that is too long");
+  };
+  const std::vector<EpisodeResult> results = Play({0}, 20);
+  ASSERT_TRUE(results[0].response.ok()) << results[0].response.status();
+  EXPECT_EQ(results[0].response->response_ids.size(), 8U);
+  EXPECT_TRUE(results[0].response->segments.empty());
+  EXPECT_EQ(results[0].response->finish, FinishReason::kLength);
+}
+
+TEST_F(MessageEpisodeTest, ANewContextNeedsAJobThatAllowsIt) {
+  client_.answer = [](const FakeEnvironmentClient::Call& call) {
+    return call.turn == 0 ? EpisodeAnswer{} : NewContext("go");
+  };
+  const absl::Status status = Play({0}, 20).at(0).response.status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("environment.max_conversations above 1"));
 }
 
 TEST_F(MessageEpisodeTest, ABadMessageIsUselessToRetry) {

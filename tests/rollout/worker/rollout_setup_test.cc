@@ -136,6 +136,10 @@ TEST_F(RolloutSetup, EpisodesArePlayedAsTheJobSays) {
   options = MakeEpisodeOptions(spec_);
   EXPECT_EQ(options.environment, "lake");
   EXPECT_EQ(options.label, "grpc 127.0.0.1:7081 lake");
+  EXPECT_EQ(options.max_conversations, 1) << "as an older program took the job";
+  environment.set_max_conversations(7);
+  EXPECT_EQ(MakeEpisodeOptions(spec_).max_conversations, 7);
+  EXPECT_EQ(MakeAgentOptions(spec_, "http://127.0.0.1:1/v1").max_conversations, 7);
 }
 
 TEST_F(RolloutSetup, ThePolicysTextHasNoEndToken) {

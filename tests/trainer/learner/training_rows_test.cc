@@ -117,6 +117,61 @@ TEST(MakeTrainingRows, EachTurnHasItsOwnAdvantage) {
   EXPECT_THAT(whole->columns[0].advantages, Each(0.0F));
 }
 
+// Two samples of a group: the first has two segments, of which the first has the second sample's
+// prompt, {1, 2}.
+TrainGroup Segmented() {
+  const auto prompt = MakePrompt(4, {99});
+  TrainGroup group{
+      4,
+      {MakeTrainSample(prompt, 0, {1, 2, 5, 6, 1, 3, 7}, {0, 0, -0.1F, -0.2F, 0, 0, -0.3F}, 1.0),
+       MakeTrainSample(prompt, 1, {1, 2, 8}, {0, 0, -0.4F}, 0.0)}};
+  Response response = *group.samples[0].sample.response;
+  response.segments = {0, 4};
+  response.spans = {{{0, 0}, 0, 4}, {{0, 0}, 4, 7}};
+  response.loss_mask = group.samples[0].loss_mask = {0, 0, 1, 1, 0, 0, 1};
+  ReplaceResponse(group.samples[0], response);
+  response = *group.samples[1].sample.response;
+  response.loss_mask = group.samples[1].loss_mask = {0, 0, 1};
+  ReplaceResponse(group.samples[1], response);
+  return group;
+}
+
+TEST(MakeTrainingRows, ASegmentIsASequence) {
+  const auto rows = MakeTrainingRows({Segmented()}, AdvantageKind::kDrGrpo, true);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_EQ(rows->trees.size(), 2U) << "one of the first segments, one of the second";
+  EXPECT_THAT(rows->groups, ElementsAre(0, 0));
+  EXPECT_THAT(rows->trees[0].prefix, ElementsAre(1, 2));
+  EXPECT_THAT(rows->trees[0].suffixes, ElementsAre(ElementsAre(5, 6), ElementsAre(8)));
+  EXPECT_THAT(rows->trees[1].prefix, ElementsAre(1, 3));
+  EXPECT_THAT(rows->trees[1].suffixes, ElementsAre(ElementsAre(7)));
+  EXPECT_THAT(rows->columns[0].behavior_logprobs, ElementsAre(-0.1F, -0.2F, -0.4F));
+  EXPECT_THAT(rows->columns[0].sequence_index, ElementsAre(0, 0, 1));
+  EXPECT_THAT(rows->columns[0].advantages, ElementsAre(0.5F, 0.5F, -0.5F));
+  EXPECT_THAT(rows->columns[1].behavior_logprobs, ElementsAre(-0.3F));
+  EXPECT_THAT(rows->columns[1].advantages, ElementsAre(0.5F)) << "the sample's, in all segments";
+  EXPECT_EQ(rows->num_sequences, 3);
+  EXPECT_EQ(rows->loss_tokens, 4);
+}
+
+TEST(MakeTrainingRows, ARewardIsDiscountedBySegment) {
+  TrainGroup group = Segmented();
+  group.samples[1] = group.samples[0];
+  auto score = std::make_shared<Score>();
+  group.samples[1].sample.score = score;  // 0
+  const auto rows =
+      MakeTrainingRows({group}, AdvantageKind::kDrGrpo, true, TurnCredit{.discount = 0.5});
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_THAT(rows->columns[0].advantages, ElementsAre(0.25F, 0.25F, -0.25F, -0.25F));
+  EXPECT_THAT(rows->columns[1].advantages, ElementsAre(0.5F, -0.5F));
+}
+
+TEST(MakeTrainingRows, SegmentsNeedAPromptOfTheirOwn) {
+  const auto rows = MakeTrainingRows({Segmented()}, AdvantageKind::kDrGrpo);
+  EXPECT_EQ(rows.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Message(rows.status()), testing::HasSubstr("job/4/0/0"));
+}
+
 TEST(MakeTrainingRows, NamesTheSampleWithoutAScore) {
   std::vector<TrainGroup> groups = TwoGroups();
   groups[1].samples[1].sample.score = nullptr;

@@ -42,5 +42,13 @@ TEST(TurnReturns, StepsBeyondTheResponseAreItsLast) {
               ElementsAre(Turn{0, 2, 3}, Turn{2, 4, 2}));
 }
 
+TEST(TurnReturns, ASegmentBeginsATurn) {
+  EXPECT_THAT(TurnReturns(Scored(1, {}), 9, 0.5, {0, 3, 5}),
+              ElementsAre(Turn{0, 3, 0.25}, Turn{3, 5, 0.5}, Turn{5, 9, 1}));
+  EXPECT_THAT(TurnReturns(Scored(3, {{3, 1}, {7, 2}}), 9, 1, {0, 3, 5}),
+              ElementsAre(Turn{0, 3, 3}, Turn{3, 5, 2}, Turn{5, 7, 2}, Turn{7, 9, 0}))
+      << "a turn that ends where a segment begins is not divided";
+}
+
 }  // namespace
 }  // namespace freshet
