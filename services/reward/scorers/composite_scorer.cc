@@ -1,5 +1,6 @@
 #include "services/reward/scorers/composite_scorer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -17,8 +18,13 @@ void AddSteps(double weight, const std::vector<StepReward>& steps, std::map<int3
 
 }  // namespace
 
-void CompositeScorer::Add(std::string name, double weight, std::unique_ptr<Scorer> scorer) {
-  components_.push_back({std::move(name), weight, std::move(scorer)});
+void CompositeScorer::Add(std::string name, double weight, std::unique_ptr<Scorer> scorer,
+                          std::string only_if) {
+  const auto place =
+      only_if.empty() ? std::find_if(components_.begin(), components_.end(),
+                                     [](const Component& other) { return !other.only_if.empty(); })
+                      : components_.end();
+  components_.insert(place, {std::move(name), weight, std::move(scorer), std::move(only_if)});
 }
 
 absl::StatusOr<freshet::Score> CompositeScorer::Score(const ScoreInput& input) const {
@@ -37,6 +43,10 @@ absl::StatusOr<freshet::Score> CompositeScorer::AddUp(const ScoreInput& input) c
   std::map<int32_t, double> steps;  // by end; those of the episode also without a reward
   for (const auto& [end, reward] : input.env_steps) steps[end] = 0;
   for (const Component& component : components_) {
+    if (!component.only_if.empty() && !(result.components[component.only_if] > 0)) {
+      result.components[component.name] = 0;
+      continue;
+    }
     ScoreInput rest = input;
     rest.timeout = deadline - SystemClock::Get().Now();
     if (rest.timeout <= absl::ZeroDuration()) {

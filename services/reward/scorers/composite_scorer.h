@@ -16,7 +16,10 @@ namespace freshet {
 // Weighted sum of named scorers. Thread-compatible: const methods may run concurrently.
 class CompositeScorer {
  public:
-  void Add(std::string name, double weight, std::unique_ptr<Scorer> scorer);
+  // With `only_if`, the component counts if the one of that name is above 0. Otherwise its scorer
+  // is not called, and its value is 0. `only_if` names a component without one.
+  void Add(std::string name, double weight, std::unique_ptr<Scorer> scorer,
+           std::string only_if = "");
   // Sets the observer of all later Score calls; may be null.
   void SetObserver(std::shared_ptr<ScoreObserver> observer) { observer_ = std::move(observer); }
 
@@ -33,10 +36,11 @@ class CompositeScorer {
     std::string name;
     double weight = 0;
     std::unique_ptr<Scorer> scorer;
+    std::string only_if;
   };
   absl::StatusOr<freshet::Score> AddUp(const ScoreInput& input) const;
 
-  std::vector<Component> components_;
+  std::vector<Component> components_;  // those without only_if first
   std::shared_ptr<ScoreObserver> observer_;
 };
 
