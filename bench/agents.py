@@ -13,6 +13,7 @@ mcp       examples/lookup.yaml, and as a control the same without the tool
 tasks     examples/tasks.yaml, and as a control the same with one prompt of the weak task in four
 team      examples/team, two policies, and as a control the same with a worker that does not learn
 notes     examples/notes.yaml, and as a control the same in one conversation, which the context cuts off
+budget    examples/budget.yaml, and as a control the same without a reward for the budget
 
 Prints one line per figure and writes build/bench/agents.json. Exits with 1 if a goal is missed.
 """
@@ -159,9 +160,8 @@ def generate(binaries, rounds):
              "ratio": ours / peer, "unit": "tokens/s", "goal": 0.9}]
 
 
-def train(binaries, job, seed, flags, settings, of=lambda sample: True):
-    """Trains an example. Returns the mean of each component of the reward in the last ten steps, of the samples that
-    `of` chooses, and of sampled_entropy, and the seconds."""
+def run_example(binaries, job, seed, flags, settings):
+    """Trains an example. Returns the rows of samples.jsonl and metrics.jsonl, and the seconds."""
     with tempfile.TemporaryDirectory() as folder:
         command = [str(binaries / "freshet"), "local", str(ROOT / "examples" / job), "--run-dir", f"{folder}/run", *flags]
         for setting in (f"seed={seed}", "output.samples_per_step=1000000", *settings):
@@ -171,8 +171,16 @@ def train(binaries, job, seed, flags, settings, of=lambda sample: True):
         seconds = time.monotonic() - begin
         if done.returncode != 0:
             sys.exit(f"agents: {' '.join(command)}:\n{done.stderr[-2000:]}")
-        samples = [json.loads(line) for line in open(f"{folder}/run/samples.jsonl")]
-        steps = [row for row in map(json.loads, open(f"{folder}/run/metrics.jsonl")) if "step" in row]
+        samples, metrics = ([json.loads(line) for line in open(f"{folder}/run/{name}.jsonl")]
+                            for name in ("samples", "metrics"))
+    return samples, metrics, seconds
+
+
+def train(binaries, job, seed, flags, settings, of=lambda sample: True):
+    """Trains an example. Returns the mean of each component of the reward in the last ten steps, of the samples that
+    `of` chooses, and of sampled_entropy, and the seconds."""
+    samples, metrics, seconds = run_example(binaries, job, seed, flags, settings)
+    steps = [row for row in metrics if "step" in row]
     last = max(sample["step"] for sample in samples)
     late = [sample["components"] for sample in samples if sample["step"] > last - 10 and of(sample)]
     means = {name: statistics.mean(sample[name] for sample in late) for name in late[0]}
@@ -264,8 +272,45 @@ def notes(binaries, seeds):
     return rows_of("notes", "right answers, after training", "in one conversation", 1.5, *results)
 
 
+def budget_modes(binaries, seed, settings):
+    """Trains with budgets. Returns the tokens and the right answers of each mode, after training, and the seconds."""
+    _, rows, seconds = run_example(binaries, "budget.yaml", seed, [], settings)
+    evaluations = [row for row in rows if "eval_name" in row]
+    last = max(row["policy_version"] for row in evaluations)
+    return {row["eval_name"]: (row["completion_length_mean"], row["reward_components"]["right"])
+            for row in evaluations if row["policy_version"] == last}, seconds
+
+
+def budget(binaries, seeds):
+    trained, controlled, times = [], [], []
+    for seed in range(1, seeds + 1):
+        for settings, results in (((), trained), (("reward.components.brief.weight=0",), controlled)):
+            modes, seconds = budget_modes(binaries, seed, settings)
+            results.append(modes)
+            times.append(seconds)
+
+    def saved(runs, mode, part):
+        """By how much a mode has less tokens (part 0) or right answers (part 1) than the mode `high` of the same run."""
+        return [1 - run[mode][part] / max(run["high"][part], 1e-9) for run in runs]
+
+    def listed(values):
+        return ", ".join(f"{value:.3f}" for value in values)
+
+    rows = []
+    for mode, cut, loss in (("medium", 0.5, 0.1), ("low", 0.75, 0.15)):
+        cuts, losses = saved(trained, mode, 0), saved(trained, mode, 1)
+        rows.append(figures.bound(f"budget: tokens that mode {mode} saves", statistics.median(cuts), cut, "of 1"))
+        rows[-1]["note"] = f"seeds: {listed(cuts)}; control: {listed(saved(controlled, mode, 0))}"
+        rows.append(figures.bound(f"budget: right answers that mode {mode} loses", statistics.median(losses), loss, "of 1",
+                                  lower_is_better=True))
+        rows[-1]["note"] = f"right answers: {listed(run[mode][1] for run in trained)}; of mode high: " \
+                           f"{listed(run['high'][1] for run in trained)}; control: " \
+                           f"{listed(run[mode][1] for run in controlled)}"
+    return [*rows, figures.bound("budget: longest run", max(times), 45, "s", lower_is_better=True)]
+
+
 EXAMPLES = {"code": code, "openenv": openenv, "turns": turns, "mcp": mcp, "notes": notes, "tasks": tasks, "team": team,
-            "entropy": entropy}
+            "budget": budget, "entropy": entropy}
 
 
 def main():

@@ -246,10 +246,22 @@ void CheckTemplates(RuleContext& context) {
 
 void CheckLengthReward(RuleContext& context, const std::string& path,
                        const job::v1::RewardComponent& component) {
-  if (component.shape() == "soft_overlong") {
-    if (component.has_min_tokens()) {
-      context.Add(path + ".min_tokens", "has no effect with shape soft_overlong; remove it");
-    }
+  const std::string& shape = component.shape();
+  const bool budget = shape == "budget";
+  if (budget && component.has_max_tokens()) {
+    context.Add(path + ".max_tokens", "has no effect with shape budget; remove it");
+  }
+  if (shape != "window" && component.has_min_tokens()) {
+    context.Add(path + ".min_tokens", "has no effect with shape ", shape, "; remove it");
+  }
+  if (!budget && component.has_text()) {
+    context.Add(path + ".text", "has no effect with shape ", shape, "; remove it");
+  }
+  if (budget && !component.has_text()) context.Add(path + ".text", "is required but missing");
+  if (budget) return;
+  if (!component.has_max_tokens()) {
+    context.Add(path + ".max_tokens", "is required but missing");
+  } else if (shape == "soft_overlong") {
     if (component.margin_tokens() > component.max_tokens()) {
       context.Add(path + ".margin_tokens", "must be at most max_tokens ", component.max_tokens(),
                   ", got ", component.margin_tokens());
@@ -271,6 +283,8 @@ void CheckReward(RuleContext& context) {
                   "the name of a component is at most 63 letters, digits, '_' and '-', "
                   "starting with a letter or a digit");
     }
+    const std::string only_if = OnlyIfError(context.spec().reward(), name);
+    if (!only_if.empty()) context.Add(path + ".only_if", only_if);
     if ((component.type() == "contains" || component.type() == "judge") && !component.has_text()) {
       context.Add(path + ".text", "is required but missing");
     } else if (component.type() == "length") {

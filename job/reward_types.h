@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/str_cat.h"
 #include "freshet/job/v1/job_spec.pb.h"
 
 namespace freshet {
@@ -35,6 +36,20 @@ inline bool IsRowField(std::string_view type, std::string_view field) {
 inline bool SeesGroup(const job::v1::RewardComponent& component) {
   return component.group() || component.pairwise() ||
          (component.type() == "judge" && component.text().find("{others}") != std::string::npos);
+}
+
+// What is wrong with `only_if` of the component called `name`; "" if nothing.
+inline std::string OnlyIfError(const job::v1::Reward& reward, const std::string& name) {
+  const job::v1::RewardComponent& component = reward.components().at(name);
+  if (!component.has_only_if()) return "";
+  const auto found = reward.components().find(component.only_if());
+  if (found == reward.components().end() || found->first == name) {
+    return StrCat("must name another component, got '", component.only_if(), "'");
+  }
+  if (found->second.has_only_if()) {
+    return StrCat("must name a component without only_if; '", found->first, "' has one");
+  }
+  return "";
 }
 
 }  // namespace freshet

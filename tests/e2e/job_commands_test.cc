@@ -170,6 +170,12 @@ TEST_F(JobCommandsTest, EveryExampleIsValid) {
                                StrCat("dataset.path=", kExamples, "/lookup/rows.jsonl")});
     } else if (name == "notes") {
       args.insert(args.end(), {"--set", StrCat("tokenizer.path=", kExamples, "/lookup")});
+    } else if (name == "budget") {
+      args.insert(args.end(),
+                  {"--set", StrCat("dataset.path=", kExamples, "/budget/rows.jsonl"), "--set",
+                   StrCat("eval.sets.0.path=", kExamples, "/budget/high.jsonl"), "--set",
+                   StrCat("eval.sets.1.path=", kExamples, "/budget/medium.jsonl"), "--set",
+                   StrCat("eval.sets.2.path=", kExamples, "/budget/low.jsonl")});
     }
     const ChildResult result = Freshet(args);
     EXPECT_EQ(result.exit_code, 0) << entry.path() << "\n" << result.err;

@@ -257,7 +257,7 @@ TEST(Validator, RewardComponents) {
           Case{
               6, "reward: {components: {a: {type: regex, text: x, pattern: y}}}",
               "job.yaml:6: reward.components.a.text: applies only with type exact_match or numeric "
-              "or contains or code or judge or reward_model, not with regex; remove it"},
+              "or contains or length or code or judge or reward_model, not with regex; remove it"},
           Case{6, "reward: {components: {a: {type: exactmatch}}}",
                "job.yaml:6: reward.components.a.type: must be one of exact_match, numeric, "
                "contains, regex, length, math, code, judge, reward_model, python, grpc, "
@@ -271,6 +271,19 @@ TEST(Validator, RewardComponents) {
               "max_tokens: 9}}}",
               "job.yaml:6: reward.components.a.min_tokens: has no effect with shape soft_overlong; "
               "remove it"},
+          Case{6, "reward: {components: {a: {type: length}}}",
+               "job.yaml:6: reward.components.a.max_tokens: is required but missing"},
+          Case{6, "reward: {components: {a: {type: length, max_tokens: 9, text: \"9\"}}}",
+               "job.yaml:6: reward.components.a.text: has no effect with shape window; remove it"},
+          Case{6, "reward: {components: {a: {type: length, shape: budget}}}",
+               "job.yaml:6: reward.components.a.text: is required but missing"},
+          Case{6,
+               "reward: {components: {a: {type: length, shape: budget, text: \"9\", max_tokens: "
+               "9}}}",
+               "job.yaml:6: reward.components.a.max_tokens: has no effect with shape budget; "
+               "remove it"},
+          Case{6, "reward: {components: {a: {type: exact_match, only_if: b}}}",
+               "job.yaml:6: reward.components.a.only_if: must name another component, got 'b'"},
       }) {
     Check(c);
   }

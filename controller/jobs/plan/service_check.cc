@@ -32,6 +32,7 @@ void CheckScorers(const JobSpec& spec, const KeyPlaces& places, std::vector<Conf
     // One at a time, to get the error of each.
     job::v1::Reward alone;
     (*alone.mutable_components())[name] = component;
+    (*alone.mutable_components())[name].clear_only_if();  // checked by the job's rules
     const absl::Status status = MakeCompositeScorer(alone, UnconnectedScorers()).status();
     if (status.ok()) continue;
     const std::string path = StrCat("reward.components.", name);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/text_template.h"
@@ -165,6 +166,14 @@ class ContainsScorer final : public Scorer {
   const bool ignore_case_;
 };
 
+// Share of the margin covered by `excess` tokens beyond a bound: 0 at the bound, 1 at the margin
+// and beyond.
+double ShareOfMargin(int64_t excess, int64_t margin) {
+  if (excess <= 0) return 0.0;
+  if (excess >= margin) return 1.0;
+  return static_cast<double>(excess) / static_cast<double>(margin);
+}
+
 class LengthScorer final : public Scorer {
  public:
   LengthScorer(bool overlong, const RewardComponent& options)
@@ -176,25 +185,39 @@ class LengthScorer final : public Scorer {
     const int64_t tokens = input.completion_tokens;
     if (overlong_) {
       // Subtracted from 0.0, so that the score is 0 rather than -0 without punishment.
-      return ComponentScore{0.0 - ShareOfMargin(tokens - (max_tokens_ - margin_tokens_))};
+      return ComponentScore{0.0 -
+                            ShareOfMargin(tokens - (max_tokens_ - margin_tokens_), margin_tokens_)};
     }
-    return ComponentScore{1.0 -
-                          ShareOfMargin(std::max(min_tokens_ - tokens, tokens - max_tokens_))};
+    return ComponentScore{
+        1.0 - ShareOfMargin(std::max(min_tokens_ - tokens, tokens - max_tokens_), margin_tokens_)};
   }
 
  private:
-  // Share of the margin covered by `excess` tokens beyond a bound: 0 at the bound, 1 at the margin
-  // and beyond.
-  double ShareOfMargin(int64_t excess) const {
-    if (excess <= 0) return 0.0;
-    if (excess >= margin_tokens_) return 1.0;
-    return static_cast<double>(excess) / static_cast<double>(margin_tokens_);
-  }
-
   const bool overlong_;
   const int64_t min_tokens_;
   const int64_t max_tokens_;
   const int64_t margin_tokens_;
+};
+
+class BudgetScorer final : public Scorer {
+ public:
+  BudgetScorer(TextTemplate budget, std::optional<int64_t> margin_tokens)
+      : budget_(std::move(budget)), margin_tokens_(margin_tokens) {}
+  absl::StatusOr<ComponentScore> Score(const ScoreInput& input) const override {
+    FRESHET_ASSIGN_OR_RETURN(const std::string text, Render(budget_, input));
+    int64_t budget = 0;
+    if (!absl::SimpleAtoi(text, &budget) || budget < 1 || budget > kMaxBudget) {
+      return FailedPrecondition("the row's budget is not a whole number of tokens from 1 to ",
+                                kMaxBudget);
+    }
+    return ComponentScore{
+        0.0 - ShareOfMargin(input.completion_tokens - budget, margin_tokens_.value_or(budget))};
+  }
+
+ private:
+  static constexpr int64_t kMaxBudget = 1048576;  // as of max_tokens
+  const TextTemplate budget_;
+  const std::optional<int64_t> margin_tokens_;
 };
 
 class EnvironmentScorer final : public Scorer {
@@ -247,25 +270,36 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeContainsScorer(const RewardComponent
 
 absl::StatusOr<std::unique_ptr<Scorer>> MakeLengthScorer(const RewardComponent& options) {
   const std::string shape = options.has_shape() ? options.shape() : "window";
-  if (shape != "window" && shape != "soft_overlong") {
-    return InvalidArgument("shape is '", shape, "'; use window or soft_overlong");
+  if (shape != "window" && shape != "soft_overlong" && shape != "budget") {
+    return InvalidArgument("shape is '", shape, "'; use window, soft_overlong or budget");
   }
   const bool overlong = shape == "soft_overlong";
-  if (overlong && options.has_min_tokens()) {
-    return InvalidArgument("min_tokens has no effect with shape soft_overlong; leave it out");
+  const bool budget = shape == "budget";
+  const auto unused = [&shape](const char* option) {
+    return InvalidArgument(option, " has no effect with shape ", shape, "; leave it out");
+  };
+  if (shape != "window" && options.has_min_tokens()) return unused("min_tokens");
+  if (budget && options.has_max_tokens()) return unused("max_tokens");
+  if (!budget && options.has_text()) return unused("text");
+  const int64_t margin = options.margin_tokens();
+  if (margin < 0) return InvalidArgument("margin_tokens is ", margin, "; it must be >= 0");
+  if (budget) {
+    if (options.text().empty()) return InvalidArgument("text is missing; give the budget");
+    FRESHET_ASSIGN_OR_RETURN(TextTemplate text, TextOption(options));
+    return std::make_unique<BudgetScorer>(std::move(text), options.has_margin_tokens()
+                                                               ? std::optional<int64_t>(margin)
+                                                               : std::nullopt);
   }
   if (!options.has_max_tokens()) {
     return InvalidArgument("max_tokens is missing; give the largest length in tokens");
   }
   const int64_t min_tokens = options.min_tokens();
   const int64_t max_tokens = options.max_tokens();
-  const int64_t margin = options.margin_tokens();
   if (min_tokens < 0) return InvalidArgument("min_tokens is ", min_tokens, "; it must be >= 0");
   if (max_tokens < min_tokens) {
     return InvalidArgument("max_tokens is ", max_tokens, "; it must be >= min_tokens, ",
                            min_tokens);
   }
-  if (margin < 0) return InvalidArgument("margin_tokens is ", margin, "; it must be >= 0");
   if (overlong && margin > max_tokens) {
     return InvalidArgument("margin_tokens is ", margin, "; it must be <= max_tokens, ", max_tokens);
   }

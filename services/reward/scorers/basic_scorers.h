@@ -35,6 +35,9 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeContainsScorer(const job::v1::Reward
 //   soft_overlong  soft overlong punishment of DAPO (arXiv:2503.14476, equation 13), with L_max =
 //                  max_tokens and L_cache = margin_tokens: 0 up to L_max - L_cache, then falls
 //                  linearly to -1 at L_max, and -1 beyond. min_tokens is not used.
+//   budget         0 up to the number of tokens that the rendered `text` gives, then falls
+//                  linearly to -1 over margin_tokens, which is the budget if absent.
+//                  FAILED_PRECONDITION unless the text is a whole number from 1 to 1048576.
 absl::StatusOr<std::unique_ptr<Scorer>> MakeLengthScorer(const job::v1::RewardComponent& options);
 
 // environment: the environment's reward for the sample's episode. FAILED_PRECONDITION for a sample

@@ -24,8 +24,13 @@ bool Applies(const std::vector<std::string>& tasks, const std::string& task) {
 }  // namespace
 
 void CompositeScorer::Add(std::string name, double weight, std::unique_ptr<Scorer> scorer,
-                          std::vector<std::string> tasks) {
-  components_.push_back({std::move(name), weight, std::move(scorer), std::move(tasks)});
+                          Condition condition) {
+  const auto place =
+      condition.only_if.empty()
+          ? std::find_if(components_.begin(), components_.end(),
+                         [](const Component& other) { return !other.condition.only_if.empty(); })
+          : components_.end();
+  components_.insert(place, {std::move(name), weight, std::move(scorer), std::move(condition)});
 }
 
 absl::StatusOr<freshet::Score> CompositeScorer::Score(const ScoreInput& input) const {
@@ -45,7 +50,13 @@ absl::StatusOr<freshet::Score> CompositeScorer::AddUp(const ScoreInput& input) c
   std::map<int32_t, double> steps;  // by end; those of the episode also without a reward
   for (const auto& [end, reward] : input.env_steps) steps[end] = 0;
   for (const Component& component : components_) {
-    if (!Applies(component.tasks, task)) continue;
+    if (!Applies(component.condition.tasks, task)) continue;
+    const auto needed = result.components.find(component.condition.only_if);
+    if (!component.condition.only_if.empty() &&
+        (needed == result.components.end() || !(needed->second > 0))) {
+      result.components[component.name] = 0;
+      continue;
+    }
     ScoreInput rest = input;
     rest.timeout = deadline - SystemClock::Get().Now();
     if (rest.timeout <= absl::ZeroDuration()) {

@@ -16,9 +16,17 @@ namespace freshet {
 // Weighted sum of named scorers. Thread-compatible: const methods may run concurrently.
 class CompositeScorer {
  public:
-  // `tasks`: the tasks (kTaskField) whose samples the component scores; empty: all.
-  void Add(std::string name, double weight, std::unique_ptr<Scorer> scorer,
-           std::vector<std::string> tasks = {});
+  // When a component counts.
+  struct Condition {
+    std::vector<std::string> tasks;  // for samples of these tasks (kTaskField); empty: all
+    // If the component of this name, which has no such condition, is above 0. Otherwise the scorer
+    // is not called, and the value is 0. "": always.
+    std::string only_if;
+  };
+  void Add(std::string name, double weight, std::unique_ptr<Scorer> scorer, Condition condition);
+  void Add(std::string name, double weight, std::unique_ptr<Scorer> scorer) {
+    Add(std::move(name), weight, std::move(scorer), {});
+  }
   // Sets the observer of all later Score calls; may be null.
   void SetObserver(std::shared_ptr<ScoreObserver> observer) { observer_ = std::move(observer); }
 
@@ -35,11 +43,11 @@ class CompositeScorer {
     std::string name;
     double weight = 0;
     std::unique_ptr<Scorer> scorer;
-    std::vector<std::string> tasks;
+    Condition condition;
   };
   absl::StatusOr<freshet::Score> AddUp(const ScoreInput& input) const;
 
-  std::vector<Component> components_;
+  std::vector<Component> components_;  // those without only_if first
   std::shared_ptr<ScoreObserver> observer_;
 };
 

@@ -119,7 +119,8 @@ const std::map<std::string, ScorerType>& LocalTypes() {
       {"numeric", {{"text", "place", "tolerance"}, MakeNumericScorer}},
       {"contains", {{"text", "min_count", "ignore_case"}, MakeContainsScorer}},
       {"regex", {{"pattern", "match", "ignore_case"}, MakeRegex}},
-      {"length", {{"shape", "min_tokens", "max_tokens", "margin_tokens"}, MakeLengthScorer}},
+      {"length",
+       {{"shape", "text", "min_tokens", "max_tokens", "margin_tokens"}, MakeLengthScorer}},
       {"environment", {{}, MakeEnvironmentScorer}},
   };
   return types;
@@ -166,8 +167,9 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const RewardComponent& option
   std::vector<const google::protobuf::FieldDescriptor*> given;
   options.GetReflection()->ListFields(options, &given);
   for (const auto* field : given) {
-    if (field->name() != "type" && field->name() != "weight" && field->name() != "tasks" &&
-        !type.used.contains(field->name())) {
+    const bool of_all = field->name() == "type" || field->name() == "weight" ||
+                        field->name() == "tasks" || field->name() == "only_if";
+    if (!of_all && !type.used.contains(field->name())) {
       return InvalidArgument(field->name(), " has no effect with type ", options.type(),
                              "; leave it out");
     }
@@ -192,11 +194,16 @@ absl::StatusOr<std::unique_ptr<CompositeScorer>> MakeCompositeScorer(
       return InvalidArgument("reward.components.", name, ".weight is ", weight,
                              "; it must be a finite number");
     }
+    const std::string only_if = OnlyIfError(reward, name);
+    if (!only_if.empty()) {
+      return InvalidArgument("reward.components.", name, ".only_if ", only_if);
+    }
     absl::StatusOr<std::unique_ptr<Scorer>> scorer = MakeScorer(options, services);
     if (!scorer.ok()) {
       return InvalidArgument("reward.components.", name, ".", Message(scorer.status()));
     }
-    result->Add(name, weight, *std::move(scorer), {options.tasks().begin(), options.tasks().end()});
+    result->Add(name, weight, *std::move(scorer),
+                {{options.tasks().begin(), options.tasks().end()}, options.only_if()});
   }
   return result;
 }

@@ -38,7 +38,7 @@ struct ServiceScorers {
 
 // The scorer of one component; absent options have their defaults. INVALID_ARGUMENT that starts
 // with the bad option's name and gives its value and bound; an option that the type does not use is
-// bad. Ignores `weight`.
+// bad. Ignores `weight` and `only_if`.
 absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const job::v1::RewardComponent& options,
                                                    const ServiceScorers& services = {});
 

@@ -59,6 +59,14 @@ TEST(ScorerFactory, NamesTheBadOption) {
          o.set_max_tokens(3), o.set_shape("soft_overlong"), o.set_min_tokens(1);
        },
        "min_tokens has no effect"},
+      {"length", [](job::v1::RewardComponent& o) { o.set_max_tokens(3), o.set_text("{budget}"); },
+       "text has no effect with shape window"},
+      {"length", [](job::v1::RewardComponent& o) { o.set_shape("budget"); }, "text is missing"},
+      {"length",
+       [](job::v1::RewardComponent& o) {
+         o.set_shape("budget"), o.set_text("{budget}"), o.set_max_tokens(3);
+       },
+       "max_tokens has no effect with shape budget"},
       {"grpc", [](job::v1::RewardComponent&) {}, "address is missing"},
       {"grpc", [](job::v1::RewardComponent& o) { o.set_address("a:1"), o.set_timeout_ms(0); },
        "timeout_ms is 0"},
@@ -106,6 +114,25 @@ TEST(ScorerFactory, NamesTheComponentInACompositeScorer) {
               StartsWith("reward.components.x.weight is inf"));
   EXPECT_THAT(std::string(MakeCompositeScorer({}).status().message()),
               StartsWith("reward.components is empty"));
+}
+
+TEST(ScorerFactory, RefusesAConditionThatIsNoOtherComponent) {
+  const auto error = [](const char* only_if) {
+    job::v1::Reward reward = RewardOf({{"right", OptionsOfType("exact_match")},
+                                       {"exact", OptionsOfType("exact_match")},
+                                       {"brief", OptionsOfType("exact_match")}});
+    (*reward.mutable_components())["exact"].set_only_if("right");
+    (*reward.mutable_components())["brief"].set_only_if(only_if);
+    return Message(MakeCompositeScorer(reward).status());
+  };
+  EXPECT_EQ(error("right"), "");
+  EXPECT_EQ(error("wrong"),
+            "reward.components.brief.only_if must name another component, got 'wrong'");
+  EXPECT_EQ(error("brief"),
+            "reward.components.brief.only_if must name another component, got 'brief'");
+  EXPECT_EQ(
+      error("exact"),
+      "reward.components.brief.only_if must name a component without only_if; 'exact' has one");
 }
 
 TEST(ScorerFactory, AsksTheGivenFactoryForRemoteScorers) {
@@ -198,7 +225,7 @@ TEST(CompositeScorer, OnlyComponentsOfTheSamplesTaskCount) {
   CompositeScorer scorer;
   const auto one = [](const ScoreInput&) { return ComponentScore{1}; };
   scorer.Add("all", 1, std::make_unique<CallbackScorer>(one));
-  scorer.Add("sums", 2, std::make_unique<CallbackScorer>(one), {"sums", "products"});
+  scorer.Add("sums", 2, std::make_unique<CallbackScorer>(one), {{"sums", "products"}, ""});
   const auto components = [&scorer](const Attributes& row) {
     std::vector<std::string> names;
     for (const auto& [name, value] : scorer.Score(ScoreInput{"", 0, true, row})->components) {
@@ -231,6 +258,40 @@ TEST(CompositeScorer, WeighsTheStepsOfItsComponents) {
   ASSERT_TRUE(score.ok());
   EXPECT_THAT(score->step_rewards,
               testing::ElementsAre(StepReward{2, 8.5}, StepReward{3, -6}, StepReward{5, 1}));
+}
+
+// `brief`, which fails unless the row has a budget, counts only if `right`.
+job::v1::Reward BriefIfRight() {
+  job::v1::RewardComponent brief = OptionsOfType("length");
+  brief.set_shape("budget");
+  brief.set_text("{budget}");
+  brief.set_weight(0.5);
+  brief.set_only_if("right");
+  return RewardOf({{"brief", brief}, {"right", OptionsOfType("exact_match")}});
+}
+
+TEST(CompositeScorer, CountsAComponentOnlyIfAnotherIsAboveZero) {
+  const auto scorer = MakeCompositeScorer(BriefIfRight());
+  ASSERT_TRUE(scorer.ok()) << scorer.status();
+  const Attributes row = {{"answer", "7"}, {"budget", "4"}};
+  const auto right = (*scorer)->Score(ScoreInput{"7", 6, true, row});
+  ASSERT_TRUE(right.ok()) << right.status();
+  EXPECT_EQ(right->reward, 0.75);  // 1 - 0.5 * 2 / 4
+  EXPECT_EQ(right->components.at("brief"), -0.5);
+  const auto wrong = (*scorer)->Score(ScoreInput{"8", 6, true, row});
+  ASSERT_TRUE(wrong.ok()) << wrong.status();
+  EXPECT_EQ(wrong->reward, 0);
+  EXPECT_THAT(wrong->components,
+              testing::ElementsAre(testing::Pair("brief", 0), testing::Pair("right", 0)));
+}
+
+TEST(CompositeScorer, DoesNotComputeAComponentThatDoesNotCount) {
+  const auto scorer = MakeCompositeScorer(BriefIfRight());
+  ASSERT_TRUE(scorer.ok()) << scorer.status();
+  const Attributes row = {{"answer", "7"}};
+  EXPECT_EQ((*scorer)->Score(ScoreInput{"7", 6, true, row}).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE((*scorer)->Score(ScoreInput{"8", 6, true, row}).ok());
 }
 
 TEST(CompositeScorer, IsOfWrongFormatWhenAComponentIs) {

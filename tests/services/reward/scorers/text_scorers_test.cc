@@ -111,5 +111,53 @@ TEST(LengthScorer, PunishesOverlongSoftly) {
   for (const auto& c : cases) EXPECT_EQ(LengthValue(options, c.tokens), c.want) << c.tokens;
 }
 
+job::v1::RewardComponent BudgetOptions() {
+  job::v1::RewardComponent options = OptionsOfType("length");
+  options.set_shape("budget");
+  options.set_text("{budget}");
+  return options;
+}
+
+absl::StatusOr<double> BudgetValue(const job::v1::RewardComponent& options,
+                                   const std::string& budget, int32_t tokens) {
+  const Attributes row = {{"budget", budget}};
+  const auto score = MustMakeScorer(options)->Score(ScoreInput{"", tokens, true, row});
+  if (!score.ok()) return score.status();
+  return score->value;
+}
+
+TEST(LengthScorer, PunishesTokensBeyondTheBudgetOfTheRow) {
+  const struct {
+    const char* budget;
+    int32_t tokens;
+    double want;
+  } cases[] = {{"8", 0, 0},   {"8", 8, 0},       {"8", 10, -0.25}, {"8", 16, -1},    {"8", 99, -1},
+               {"16", 16, 0}, {"16", 20, -0.25}, {"1", 2, -1},     {"1048576", 8, 0}};
+  for (const auto& c : cases) {
+    EXPECT_EQ(*BudgetValue(BudgetOptions(), c.budget, c.tokens), c.want)
+        << c.budget << " " << c.tokens;
+  }
+}
+
+TEST(LengthScorer, FallsOverTheMarginBeyondTheBudget) {
+  job::v1::RewardComponent options = BudgetOptions();
+  options.set_margin_tokens(4);
+  EXPECT_EQ(*BudgetValue(options, "8", 9), -0.25);
+  EXPECT_EQ(*BudgetValue(options, "8", 12), -1);
+  options.set_margin_tokens(0);
+  EXPECT_EQ(*BudgetValue(options, "8", 8), 0);
+  EXPECT_EQ(*BudgetValue(options, "8", 9), -1);
+}
+
+TEST(LengthScorer, FailsOnABudgetThatIsNoNumberOfTokens) {
+  for (const char* budget :
+       {"", "0", "-8", "8.5", "1e3", "many", "8 tokens", "1048577", "99999999999999999999"}) {
+    const absl::StatusOr<double> value = BudgetValue(BudgetOptions(), budget, 8);
+    EXPECT_EQ(value.status().code(), absl::StatusCode::kFailedPrecondition) << budget;
+    EXPECT_EQ(std::string(value.status().message()),
+              "the row's budget is not a whole number of tokens from 1 to 1048576");
+  }
+}
+
 }  // namespace
 }  // namespace freshet
