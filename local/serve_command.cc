@@ -67,7 +67,7 @@ openai::ApiServiceOptions ServiceOptions(const ServeCommand& command, const Mode
   options.model_name = command.name.empty() ? DirectoryName(command.model) : command.name;
   options.model_path = command.model;
   options.model = {engine.context(), config.vocab_size, config.eos_token_ids,
-                   engine.stats().cache_blocks};
+                   engine.stats().cache_blocks, config.scalar_head};
   options.tool_format = ToolFormat(command, tokenizer);
   options.defaults = openai::SamplingDefaults(config.generation_text);
   options.api_key = std::move(api_key);
@@ -80,7 +80,7 @@ absl::Status Serve(const ServeCommand& command) {
   if (!command.api_key_file.empty()) {
     FRESHET_ASSIGN_OR_RETURN(api_key, runtime::ReadBearerToken(command.api_key_file, nullptr));
   }
-  FRESHET_ASSIGN_OR_RETURN(const auto files, OpenModelDirectory(command.model));
+  FRESHET_ASSIGN_OR_RETURN(const auto files, OpenModelDirectory(command.model, ModelKinds::kAny));
   FRESHET_ASSIGN_OR_RETURN(const auto tokenizer, LoadTokenizer(command.model));
   NativeEngineOptions engine_options = CommandEngineOptions(command.compute);
   engine_options.max_sequences = command.max_sequences;
