@@ -38,9 +38,9 @@ void CheckSupported(JsonFields& fields) {
 
 // Number of outputs of a ...ForSequenceClassification, as transformers reads it.
 Json NumLabels(const JsonFields& fields) {
+  if (fields.Has("num_labels")) return fields.Get("num_labels");
   const Json& labels = fields.Get("id2label");
-  if (labels.is_object()) return labels.size();
-  return fields.Has("num_labels") ? fields.Get("num_labels") : Json(2);
+  return labels.is_object() ? Json(labels.size()) : Json(2);
 }
 
 void ReadHead(const Architecture& architecture, JsonFields& fields, ModelConfig& config) {

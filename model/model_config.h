@@ -45,13 +45,13 @@ struct ModelConfig {
   double rope_theta = 10000.0;
   RopeScaling rope_scaling;
   bool tie_word_embeddings = false;
-  // A reward model (...ForSequenceClassification): instead of a head over the vocabulary, one with
-  // a single output, `score.weight` [1, hidden_size]. Not tied.
-  bool scalar_head = false;
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;
-  bool qk_norm = false;              // RMS norm of each query and key head before the rotation
+  bool qk_norm = false;  // RMS norm of each query and key head before the rotation
+  // A reward model (...ForSequenceClassification): instead of a head over the vocabulary, one with
+  // a single output, `score.weight` [1, hidden_size]. Not tied.
+  bool scalar_head = false;
   int64_t sliding_window = 0;        // keys that a token of a sliding layer sees, with itself
   std::vector<bool> sliding_layers;  // by layer; empty: none slides
   int64_t num_experts = 0;           // 0: no mixture of experts
