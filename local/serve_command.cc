@@ -110,14 +110,16 @@ absl::Status Serve(const ServeCommand& command) {
                                                  std::shared_ptr<runtime::HttpReply> reply) {
     service.Handle(std::move(request), std::move(reply));
   };
-  FRESHET_ASSIGN_OR_RETURN(const auto server,
-                           runtime::HttpServer::Start(command.listen, std::move(handler), limits));
+  FRESHET_ASSIGN_OR_RETURN(
+      const auto server,
+      runtime::HttpServer::Start(command.listen, std::move(handler), limits, command.tls));
   Notification stop;
   const Interrupt interrupt([&stop](int count) {
     if (count > 1) ::_exit(kExitInterrupted);
     stop.Notify();
   });
-  std::printf("serving on http://%s\n", server->address().c_str());
+  std::printf("serving on %s://%s\n", command.tls.enabled() ? "https" : "http",
+              server->address().c_str());
   std::fflush(stdout);
   while (!stop.WaitFor(absl::Hours(1))) {
   }
@@ -134,10 +136,22 @@ absl::Status Serve(const ServeCommand& command) {
 
 absl::Status CheckListen(const ServeCommand& command) {
   FRESHET_RETURN_IF_ERROR(runtime::HttpServer::CheckListen(command.listen, kListenFlag));
+  if (command.tls.cert.empty() != command.tls.key.empty()) {
+    return InvalidArgument("--tls-cert and --tls-key go together: ",
+                           command.tls.cert.empty() ? "--tls-cert" : "--tls-key", " is missing");
+  }
   if (command.insecure || runtime::IsLoopback(command.listen)) return absl::OkStatus();
-  return InvalidArgument(kListenFlag, " ", command.listen,
-                         " is not a loopback address: put a proxy with TLS in front of one, or "
-                         "give --insecure for plaintext");
+  if (!command.tls.enabled()) {
+    return InvalidArgument(kListenFlag, " ", command.listen,
+                           " is not a loopback address: give --tls-cert and --tls-key, or "
+                           "--insecure for plaintext");
+  }
+  if (command.api_key_file.empty()) {
+    return InvalidArgument(kListenFlag, " ", command.listen,
+                           " is not a loopback address: give --api-key-file, or --insecure to "
+                           "accept every caller");
+  }
+  return absl::OkStatus();
 }
 
 int RunServe(const ServeCommand& command) {
