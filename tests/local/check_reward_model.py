@@ -127,6 +127,16 @@ class RewardModel(unittest.TestCase):
             self.assertEqual(result.returncode, 3, result.stderr)
             self.assertIn("generates no text", result.stderr)
 
+    def test_other_addresses_than_loopback_need_tls_and_a_key(self):
+        tls = ["--tls-cert", self.folder / "tls.crt", "--tls-key", self.folder / "tls.key"]
+        for flags, part in ((tls, "give --api-key-file"), (tls[:2], "--tls-key is missing"),
+                            (["--api-key-file", self.folder / "key"], "give --tls-cert")):
+            result = subprocess.run(
+                [PROGRAMS / "freshet", "serve", self.folder / "rm", "--listen", "0.0.0.0:0",
+                 *flags], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(part, result.stderr)
+
     def test_a_job_is_rewarded_with_its_scores(self):
         (self.folder / "job.yaml").write_text(JOB)
         subprocess.run(
