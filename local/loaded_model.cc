@@ -25,8 +25,12 @@ Dtype ArenaDtypeOf(const ModelFiles& files, const ParameterLayout& layout,
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ModelFiles>> OpenModelDirectory(const std::string& directory) {
+absl::StatusOr<std::unique_ptr<ModelFiles>> OpenModelDirectory(const std::string& directory,
+                                                               ModelKinds kinds) {
   FRESHET_ASSIGN_OR_RETURN(std::unique_ptr<ModelFiles> files, ModelFiles::Open(directory));
+  if (kinds == ModelKinds::kGenerating) {
+    FRESHET_RETURN_IF_ERROR(files->config().CheckGenerates(directory));
+  }
   std::string errors;
   for (const std::string& error : files->CheckTensors()) {
     errors += (errors.empty() ? "" : "\n") + error;

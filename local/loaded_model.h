@@ -11,9 +11,13 @@
 
 namespace freshet {
 
+// Which models a command takes.
+enum class ModelKinds { kGenerating, kAny };
+
 // The files of a Hugging Face directory that this version can load. INVALID_ARGUMENT, one line per
 // error; also returns errors of ModelFiles.
-absl::StatusOr<std::unique_ptr<ModelFiles>> OpenModelDirectory(const std::string& directory);
+absl::StatusOr<std::unique_ptr<ModelFiles>> OpenModelDirectory(
+    const std::string& directory, ModelKinds kinds = ModelKinds::kGenerating);
 
 NativeEngineOptions CommandEngineOptions(const ComputeOptions& compute);
 

@@ -122,7 +122,10 @@ void AddServe(const freshet::Command& app) {
       .OneOf({"auto", "hermes", "llama3_json", "none"})
       .ShowDefault();
   command.Add("--api-key-file", serve.api_key_file, "file with the key that callers must give");
-  command.AddFlag("--insecure", serve.insecure, "allow plaintext on non-loopback addresses");
+  command.Add("--tls-cert", serve.tls.cert, "PEM file: certificate chain, for https");
+  command.Add("--tls-key", serve.tls.key, "PEM file: its private key");
+  command.AddFlag("--insecure", serve.insecure,
+                  "allow non-loopback addresses without TLS or an API key");
   command.Add("--max-sequences", serve.max_sequences, "answers generated at a time")
       .Range(1, 65536)
       .ShowDefault();

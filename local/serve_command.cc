@@ -67,7 +67,7 @@ openai::ApiServiceOptions ServiceOptions(const ServeCommand& command, const Mode
   options.model_name = command.name.empty() ? DirectoryName(command.model) : command.name;
   options.model_path = command.model;
   options.model = {engine.context(), config.vocab_size, config.eos_token_ids,
-                   engine.stats().cache_blocks};
+                   engine.stats().cache_blocks, config.scalar_head};
   options.tool_format = ToolFormat(command, tokenizer);
   options.defaults = openai::SamplingDefaults(config.generation_text);
   options.api_key = std::move(api_key);
@@ -80,7 +80,7 @@ absl::Status Serve(const ServeCommand& command) {
   if (!command.api_key_file.empty()) {
     FRESHET_ASSIGN_OR_RETURN(api_key, runtime::ReadBearerToken(command.api_key_file, nullptr));
   }
-  FRESHET_ASSIGN_OR_RETURN(const auto files, OpenModelDirectory(command.model));
+  FRESHET_ASSIGN_OR_RETURN(const auto files, OpenModelDirectory(command.model, ModelKinds::kAny));
   FRESHET_ASSIGN_OR_RETURN(const auto tokenizer, LoadTokenizer(command.model));
   NativeEngineOptions engine_options = CommandEngineOptions(command.compute);
   engine_options.max_sequences = command.max_sequences;
@@ -110,14 +110,16 @@ absl::Status Serve(const ServeCommand& command) {
                                                  std::shared_ptr<runtime::HttpReply> reply) {
     service.Handle(std::move(request), std::move(reply));
   };
-  FRESHET_ASSIGN_OR_RETURN(const auto server,
-                           runtime::HttpServer::Start(command.listen, std::move(handler), limits));
+  FRESHET_ASSIGN_OR_RETURN(
+      const auto server,
+      runtime::HttpServer::Start(command.listen, std::move(handler), limits, command.tls));
   Notification stop;
   const Interrupt interrupt([&stop](int count) {
     if (count > 1) ::_exit(kExitInterrupted);
     stop.Notify();
   });
-  std::printf("serving on http://%s\n", server->address().c_str());
+  std::printf("serving on %s://%s\n", command.tls.enabled() ? "https" : "http",
+              server->address().c_str());
   std::fflush(stdout);
   while (!stop.WaitFor(absl::Hours(1))) {
   }
@@ -134,10 +136,22 @@ absl::Status Serve(const ServeCommand& command) {
 
 absl::Status CheckListen(const ServeCommand& command) {
   FRESHET_RETURN_IF_ERROR(runtime::HttpServer::CheckListen(command.listen, kListenFlag));
+  if (command.tls.cert.empty() != command.tls.key.empty()) {
+    return InvalidArgument("--tls-cert and --tls-key go together: ",
+                           command.tls.cert.empty() ? "--tls-cert" : "--tls-key", " is missing");
+  }
   if (command.insecure || runtime::IsLoopback(command.listen)) return absl::OkStatus();
-  return InvalidArgument(kListenFlag, " ", command.listen,
-                         " is not a loopback address: put a proxy with TLS in front of one, or "
-                         "give --insecure for plaintext");
+  if (!command.tls.enabled()) {
+    return InvalidArgument(kListenFlag, " ", command.listen,
+                           " is not a loopback address: give --tls-cert and --tls-key, or "
+                           "--insecure for plaintext");
+  }
+  if (command.api_key_file.empty()) {
+    return InvalidArgument(kListenFlag, " ", command.listen,
+                           " is not a loopback address: give --api-key-file, or --insecure to "
+                           "accept every caller");
+  }
+  return absl::OkStatus();
 }
 
 int RunServe(const ServeCommand& command) {

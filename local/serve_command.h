@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "local/compute_options.h"
+#include "services/runtime/endpoint_options.h"
 
 namespace freshet {
 
@@ -16,7 +17,8 @@ struct ServeCommand {
   ComputeOptions compute;
   std::string tool_calls = "auto";  // auto | hermes | llama3_json | none
   std::string api_key_file;
-  bool insecure = false;  // allow addresses that other machines reach
+  runtime::TlsFiles tls;  // cert and key: https only
+  bool insecure = false;  // allow addresses that other machines reach without TLS or a key
   int64_t max_sequences = 256;
   int64_t max_waiting = 1024;  // prompts
   int64_t request_timeout_s = 600;
@@ -24,7 +26,7 @@ struct ServeCommand {
 };
 
 // INVALID_ARGUMENT, naming the flag: --listen is not an address, or one that other machines reach
-// without --insecure.
+// without TLS and a key or --insecure; a certificate without its key.
 absl::Status CheckListen(const ServeCommand& command);
 
 // Serves OpenAI's API until SIGINT or SIGTERM, then finishes the running requests. Returns the exit

@@ -12,17 +12,17 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr Architecture kArchitectures[] = {
-    {"llama", "LlamaForCausalLM", 2048, 0, /*qk_norm=*/false},
-    {"mistral", "MistralForCausalLM", 131072, 0, /*qk_norm=*/false},
-    {"qwen2", "Qwen2ForCausalLM", 32768, 0, /*qk_norm=*/false},
-    {"qwen3", "Qwen3ForCausalLM", 32768, 128, /*qk_norm=*/true},
-    {"qwen3_moe", "Qwen3MoeForCausalLM", 32768, 0, /*qk_norm=*/true},
+    {"llama", "Llama", 2048, 0, /*qk_norm=*/false},
+    {"mistral", "Mistral", 131072, 0, /*qk_norm=*/false},
+    {"qwen2", "Qwen2", 32768, 0, /*qk_norm=*/false},
+    {"qwen3", "Qwen3", 32768, 128, /*qk_norm=*/true},
+    {"qwen3_moe", "Qwen3Moe", 32768, 0, /*qk_norm=*/true},
 };
 
 constexpr int64_t kMaxWindow = 1 << 24;
 constexpr int64_t kMaxExperts = 1024;
 
-void CheckSupported(const Architecture& architecture, JsonFields& fields) {
+void CheckSupported(JsonFields& fields) {
   const std::string activation = fields.String("hidden_act", "silu");
   if (activation != "silu") {
     fields.AddError(
@@ -34,13 +34,39 @@ void CheckSupported(const Architecture& architecture, JsonFields& fields) {
   if (fields.Has("quantization_config")) {
     fields.AddError("quantization_config: quantized weights are not supported");
   }
+}
+
+// Number of outputs of a ...ForSequenceClassification, as transformers reads it.
+Json NumLabels(const JsonFields& fields) {
+  if (fields.Has("num_labels")) return fields.Get("num_labels");
+  const Json& labels = fields.Get("id2label");
+  return labels.is_object() ? Json(labels.size()) : Json(2);
+}
+
+void ReadHead(const Architecture& architecture, JsonFields& fields, ModelConfig& config) {
   const Json& names = fields.Get("architectures");
   if (names.is_null()) return;
+  const std::string generator = StrCat(architecture.family, "ForCausalLM");
+  const std::string classifier = StrCat(architecture.family, "ForSequenceClassification");
   const bool listed = names.is_array() && !names.empty();
-  if (!listed || std::find(names.begin(), names.end(), architecture.class_name) == names.end()) {
+  const auto has = [&](const std::string& name) {
+    return listed && std::find(names.begin(), names.end(), name) != names.end();
+  };
+  if (has(generator)) return;
+  if (!has(classifier)) {
     fields.AddError(StrCat("architecture ", JsonExcerpt(listed ? names[0] : names),
-                           " is not supported; supported: ", architecture.class_name));
+                           " is not supported; supported: ", generator, ", ", classifier));
+    return;
   }
+  const Json labels = NumLabels(fields);
+  if (labels != 1) {
+    fields.AddError(StrCat(classifier, " with ", JsonExcerpt(labels),
+                           " outputs (num_labels or id2label; the default is 2) is not supported; ",
+                           "supported: 1, a reward model"));
+    return;
+  }
+  config.scalar_head = true;
+  config.tie_word_embeddings = false;
 }
 
 // Sliding layers by the list `layer_types`, which newer files have.
@@ -120,7 +146,8 @@ std::string SupportedModelTypes() {
 
 void ReadArchitecture(const Architecture& architecture, JsonFields& fields, ModelConfig& config) {
   const std::string_view type = architecture.model_type;
-  CheckSupported(architecture, fields);
+  CheckSupported(fields);
+  ReadHead(architecture, fields, config);
   config.model_type = architecture.model_type;
   config.qk_norm = architecture.qk_norm;
   const bool biased = type != "mistral" && fields.Bool("attention_bias", false);

@@ -14,7 +14,8 @@ namespace freshet {
 // families differ in optional parts of it and in defaults.
 struct Architecture {
   const char* model_type;  // in config.json
-  const char* class_name;  // in `architectures`
+  const char* family;      // its classes in `architectures` are FAMILYForCausalLM and
+                           // FAMILYForSequenceClassification, the latter with a scalar head
   // Defaults of members that config.json may leave out.
   int64_t max_position_embeddings;
   int64_t head_dim;  // 0: hidden_size / num_attention_heads
@@ -27,7 +28,8 @@ const Architecture* FindArchitecture(std::string_view model_type);
 std::string SupportedModelTypes();
 
 // Reads the members of config.json that only some families have into `config`, whose sizes are set:
-// biases, sliding window and experts. Adds what is not supported to the errors of `fields`.
+// biases, sliding window and experts; and which head the model has. Adds what is not supported to
+// the errors of `fields`.
 void ReadArchitecture(const Architecture& architecture, JsonFields& fields, ModelConfig& config);
 
 }  // namespace freshet

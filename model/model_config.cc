@@ -197,6 +197,12 @@ std::vector<std::string> ModelConfig::Errors() const {
 
 absl::Status ModelConfig::Validate() const { return ErrorsToStatus(Errors()); }
 
+absl::Status ModelConfig::CheckGenerates(const std::string& source) const {
+  if (!scalar_head) return absl::OkStatus();
+  return InvalidArgument(source, ": a reward model with a scalar head, which generates no text; ",
+                         "serve it with `freshet serve` for rewards of type reward_model");
+}
+
 std::string ModelConfig::ToJson() const {
   const char* dtype_name = dtype == Dtype::kBf16  ? "bfloat16"
                            : dtype == Dtype::kF16 ? "float16"

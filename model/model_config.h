@@ -48,7 +48,10 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;
-  bool qk_norm = false;              // RMS norm of each query and key head before the rotation
+  bool qk_norm = false;  // RMS norm of each query and key head before the rotation
+  // A reward model (...ForSequenceClassification): instead of a head over the vocabulary, one with
+  // a single output, `score.weight` [1, hidden_size]. Not tied.
+  bool scalar_head = false;
   int64_t sliding_window = 0;        // keys that a token of a sliding layer sees, with itself
   std::vector<bool> sliding_layers;  // by layer; empty: none slides
   int64_t num_experts = 0;           // 0: no mixture of experts
@@ -73,6 +76,9 @@ struct ModelConfig {
     return !moe_layers.empty() && moe_layers[static_cast<size_t>(layer)];
   }
 
+  // Outputs of the head for a token.
+  int64_t num_outputs() const { return scalar_head ? 1 : vocab_size; }
+
   // Derives num_key_value_heads and head_dim from the other sizes if they are 0.
   void DeriveDefaults();
 
@@ -80,6 +86,8 @@ struct ModelConfig {
   std::vector<std::string> Errors() const;
   // INVALID_ARGUMENT with Errors(), one per line.
   absl::Status Validate() const;
+  // INVALID_ARGUMENT, naming `source`: a scalar head, which cannot generate text.
+  absl::Status CheckGenerates(const std::string& source) const;
 
   // config.json that transformers (4 and 5) loads: config_text with this dtype, or that of a
   // LlamaForCausalLM. ParseModelConfig reads it back, but for what generation_config.json added.

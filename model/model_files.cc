@@ -82,7 +82,8 @@ std::string TensorError(const ParameterEntry& expected, const StoredTensor& tens
 }
 
 // Whether an unneeded tensor can be ignored without changing the model's output.
-bool IsHarmlessExtra(std::string_view name) {
+bool IsHarmlessExtra(std::string_view name, const ModelConfig& config) {
+  if (config.scalar_head && name.starts_with("score.")) return false;
   if (name.ends_with(".rotary_emb.inv_freq") || name == "lm_head.weight") return true;
   return !name.starts_with("model.") && !name.starts_with("lm_head.");
 }
@@ -202,7 +203,7 @@ std::vector<std::string> ModelFiles::CheckTensors() const {
     errors.push_back(StrCat(tensor->path, ": tensor ", Quote(expected.name), " ", error));
   }
   for (const auto& [name, tensor] : tensors_) {
-    if (expected_names.count(name) > 0 || IsHarmlessExtra(name)) continue;
+    if (expected_names.count(name) > 0 || IsHarmlessExtra(name, config_)) continue;
     errors.push_back(StrCat(tensor.path, ": tensor ", Quote(name), " is not part of a ",
                             config_.model_type, " model of this config"));
   }

@@ -70,6 +70,7 @@ absl::StatusOr<ModelSetup> OpenModel(const job::v1::JobSpec& spec, const DataRoo
   }
   FRESHET_ASSIGN_OR_RETURN(model.files, ModelFiles::Open(spec.model().path(), roots));
   model.config = model.files->config();
+  FRESHET_RETURN_IF_ERROR(model.config.CheckGenerates(spec.model().path()));
   FRESHET_RETURN_IF_ERROR(ErrorsToStatus(model.files->CheckTensors()));
   FRESHET_ASSIGN_OR_RETURN(model.tokenizer, OpenTokenizer(spec, roots));
   FRESHET_RETURN_IF_ERROR(CheckVocabulary(model, spec.model().path()));
@@ -88,6 +89,7 @@ absl::StatusOr<ModelSetup> OpenModelBundle(const job::v1::JobSpec& spec,
                                            const ModelBundle& bundle) {
   ModelSetup model;
   FRESHET_ASSIGN_OR_RETURN(model.config, ParseModelConfig(bundle.config_json, kBundle));
+  FRESHET_RETURN_IF_ERROR(model.config.CheckGenerates(kBundle));
   if (!bundle.generation_config_json.empty()) {
     FRESHET_RETURN_IF_ERROR(
         MergeGenerationConfig(bundle.generation_config_json, kBundle, model.config));

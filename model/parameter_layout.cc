@@ -109,9 +109,11 @@ ParameterLayout MakeParameterLayout(const ModelConfig& config) {
     layout.layers.push_back(AddLayer(builder, config, i));
   }
   layout.norm = builder.Vector({{"model.norm", config.hidden_size}}, kWeight);
-  layout.lm_head = config.tie_word_embeddings
-                       ? layout.embed
-                       : builder.Matrix({{"lm_head", config.vocab_size}}, config.hidden_size);
+  layout.lm_head =
+      config.tie_word_embeddings
+          ? layout.embed
+          : builder.Matrix({{config.scalar_head ? "score" : "lm_head", config.num_outputs()}},
+                           config.hidden_size);
   return layout;
 }
 

@@ -48,8 +48,9 @@ struct ParameterLayout {
   std::vector<ParameterEntry> entries;
   ParameterBlock embed;  // [V, H]
   std::vector<Layer> layers;
-  ParameterBlock norm;         // [H]
-  ParameterBlock lm_head;      // [V, H]; same block as `embed` if tied
+  ParameterBlock norm;  // [H]
+  // [V, H], the same block as `embed` if tied; [1, H] of a scalar head.
+  ParameterBlock lm_head;
   int64_t num_elements = 0;    // arena size including padding
   int64_t num_parameters = 0;  // sum of the entries' sizes
 };

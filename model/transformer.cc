@@ -166,6 +166,7 @@ TransformerWeights WidenVectors(const TransformerWeights& weights) {
   TransformerWeights wide = weights;
   for (TransformerWeights::Layer& layer : wide.layers) WidenVectors(layer);
   wide.norm_H = wide.norm_H.to(at::kFloat);
+  if (wide.lm_head_VH.size(0) == 1) wide.lm_head_VH = wide.lm_head_VH.to(at::kFloat);
   return wide;
 }
 

@@ -28,7 +28,7 @@ struct TransformerWeights {
   at::Tensor embed_VH;
   std::vector<Layer> layers;
   at::Tensor norm_H;
-  at::Tensor lm_head_VH;
+  at::Tensor lm_head_VH;  // [1, H] of a scalar head
 };
 
 // Views into `flat` (layout.num_elements).
@@ -49,8 +49,8 @@ void ForEachTensor(TransformerWeights& weights, const TensorVisitor& visit);
 void ForEachTensor(TransformerWeights::Layer& layer, const std::string& prefix,
                    const TensorVisitor& visit);
 
-// Parameters of a bf16 arena as a forward pass uses them: views of the matrices, and routers and
-// vectors in fp32. `weights`: views of the arena.
+// Parameters of a bf16 arena as a forward pass uses them: views of the matrices, and routers,
+// vectors and a scalar head in fp32. `weights`: views of the arena.
 TransformerWeights WidenVectors(const TransformerWeights& weights);
 void WidenVectors(TransformerWeights::Layer& layer);
 // The same with gradients, which pass to `masters` (fp32) as if nothing was rounded.
@@ -88,7 +88,7 @@ class Transformer {
   at::Tensor ApplyLayer(const TransformerWeights::Layer& layer, int64_t index, const at::Tensor& x,
                         const at::Tensor& positions_N, const AttentionFn& attention) const;
 
-  // fp32 logits of hidden rows, [rows, V].
+  // fp32 logits of hidden rows, [rows, V]; [rows, 1] of a scalar head.
   static at::Tensor Logits(const TransformerWeights& weights, const at::Tensor& hidden);
 
   const ModelConfig& config() const { return config_; }

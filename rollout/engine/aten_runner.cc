@@ -51,7 +51,10 @@ AtenRunner::AtenRunner(const ModelConfig& config, bool bf16, at::Device device,
               bf16 ? KvFormat::kBfloat16 : KvFormat::kFloat32},
              cache_blocks, device, stream_) {
   const c10::OptionalStreamGuard on_stream(stream_);
-  decoder_ = CudaDecoder::Create(transformer_, bf16, max_sequences, cache_);
+  // A scalar head only takes prompts.
+  if (!config.scalar_head) {
+    decoder_ = CudaDecoder::Create(transformer_, bf16, max_sequences, cache_);
+  }
 }
 
 void AtenRunner::LoadWeights(Lane lane, const WeightBytes& arena, Dtype dtype) {

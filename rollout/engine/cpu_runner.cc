@@ -45,7 +45,7 @@ struct CpuRunner::Weights {
   Activations embed;  // [vocab_size][hidden]
   std::vector<Layer> layers;
   const float* norm = nullptr;
-  PackedMatrix lm_head;
+  PackedMatrix lm_head;  // a scalar head is fp32
 };
 
 // What a pass computes, a row per token. Kept between passes.
@@ -54,7 +54,7 @@ struct CpuRunner::Buffers {
       : normed(format, config.hidden_size),
         router_input(MatrixFormat::kFloat32, config.hidden_size),
         attended(format, config.num_attention_heads * config.head_dim),
-        wanted(format, config.hidden_size),
+        wanted(config.scalar_head ? MatrixFormat::kFloat32 : format, config.hidden_size),
         expert_input(format, config.hidden_size),
         scratch(static_cast<size_t>(threads)) {}
 
@@ -239,7 +239,11 @@ void CpuRunner::LoadWeights(Lane lane, const WeightBytes& arena, Dtype dtype) {
     }
   }
   weights->norm = vector(layout.norm);
-  matrix(layout.lm_head, weights->lm_head);
+  if (config_.scalar_head) {
+    reader.PackFloats(layout.lm_head, weights->lm_head);
+  } else {
+    matrix(layout.lm_head, weights->lm_head);
+  }
   lanes_[static_cast<int>(lane)] = std::move(weights);
 }
 
@@ -283,8 +287,9 @@ const float* CpuRunner::Run(Lane lane, const EngineBatch& batch) {
                config_.rms_norm_eps, row);
     b.wanted.Store(i, row);
   });
-  float* logits = Room(b.logits, wanted * config_.vocab_size);
-  MultiplyRows(b.wanted, wanted, weights.lm_head, {logits, config_.vocab_size}, Phase::kHead);
+  const int64_t outputs = config_.num_outputs();
+  float* logits = Room(b.logits, wanted * outputs);
+  MultiplyRows(b.wanted, wanted, weights.lm_head, {logits, outputs}, Phase::kHead);
   return logits;
 }
 

@@ -34,7 +34,7 @@ MemoryPlan PlanEngine(const ModelConfig& config, const NativeEngineOptions& opti
   // The residual stream, q, k, v, the output of attention, gate and up, and inputs of products.
   const int64_t row =
       3 * config.hidden_size + 3 * queries + 2 * keys + 3 * config.intermediate_size;
-  const int64_t sampled = std::min(running, options.max_sequences) * config.vocab_size;
+  const int64_t sampled = std::min(running, options.max_sequences) * config.num_outputs();
   MemoryPlan plan = {{kEngineWeights, weights},
                      {kKvCache, CacheBlocks(config, options) * KvBlockBytes(config, options.bf16),
                       MemoryItem::Place::kDevice, /*is_upper_bound=*/true},

@@ -217,7 +217,13 @@ std::vector<GenerationOutput> EngineScheduler::Accept(Lane lane, const EngineBat
     RunningGroup& group = *want.group;
     counters_.tokens_prefilled += group.prompt_size() - std::exchange(group.found, 0);
     if (!group.mixed) Retain(lane, group.request.prompt_ids, group.blocks);
+    if (config_.scalar_head) continue;
     for (RunningSample& sample : group.samples) Fork(group, sample);
+  }
+  if (config_.scalar_head) {
+    std::vector<GenerationOutput> finished = TakeScores(lane, batch, logits);
+    RemoveFinished(lane);
+    return finished;
   }
   std::vector<SampledToken> first = DrawFirst(batch, logits, pool);
   auto next = first.begin();
@@ -302,6 +308,28 @@ std::vector<SampledToken> EngineScheduler::DrawFirst(const EngineBatch& batch, c
     if (error != nullptr) std::rethrow_exception(error);
   }
   return tokens;
+}
+
+std::vector<GenerationOutput> EngineScheduler::TakeScores(Lane lane, const EngineBatch& batch,
+                                                          const float* scores) {
+  std::vector<GenerationOutput> finished;
+  finished.reserve(batch.wants.size());
+  for (size_t i = 0; i < batch.wants.size(); ++i) {
+    RunningGroup& group = *batch.wants[i].group;
+    RunningSample& sample = group.samples.front();
+    sample.response.finish = FinishReason::kStop;
+    GenerationOutput& output = finished.emplace_back();
+    output.request_id = group.request.id;
+    output.lane = lane;
+    if (!std::isfinite(scores[i])) {
+      output.error = Internal("the model's score of this prompt is not finite");
+      continue;
+    }
+    group.request.on_score(scores[i]);
+    output.sample_index = sample.index;
+    output.response = sample.response;
+  }
+  return finished;
 }
 
 void EngineScheduler::Take(Lane lane, RunningGroup& group, RunningSample& sample,

@@ -57,9 +57,9 @@ class EngineScheduler {
   // tokens; the engine must write their keys and values.
   EngineBatch Fill(Lane lane);
   // Call once the keys and values of `batch` are in the cache. Samples a token for every entry of
-  // batch.wants from its row of `logits` [batch.wants.size()][vocab_size], except after a draft
+  // batch.wants from its row of `logits` [batch.wants.size()][num_outputs], except after a draft
   // token that was not drawn, stamps it with `policy`, and returns the finished samples. Draws with
-  // the threads of `pool`.
+  // the threads of `pool`. Of a scalar head, the rows are the scores of pooled requests.
   std::vector<GenerationOutput> Accept(Lane lane, const EngineBatch& batch, const float* logits,
                                        PolicyVersion policy, ThreadPool& pool);
   // Call when the lane's weights change. No later sequence uses what is in the cache. Running ones
@@ -86,6 +86,9 @@ class EngineScheduler {
   // that have no tokens yet. In the order of the wants and samples.
   std::vector<SampledToken> DrawFirst(const EngineBatch& batch, const float* logits,
                                       ThreadPool& pool) const;
+  // Ends pooled requests with their rows of `scores` [batch.wants.size()].
+  static std::vector<GenerationOutput> TakeScores(Lane lane, const EngineBatch& batch,
+                                                  const float* scores);
   void Take(Lane lane, RunningGroup& group, RunningSample& sample, SampledToken drawn,
             PolicyVersion policy, std::vector<GenerationOutput>& finished);
   // Takes `first`, drawn from the row of the sample's last token, and draws from those of the draft

@@ -43,6 +43,11 @@ struct GenerationRequest {
   // Called within Poll for every token, before the output of its sample is returned. May be empty.
   // Must not call the engine.
   std::function<void(const GeneratedToken&)> on_token = nullptr;
+  // Not empty: a pooled request to a model with a scalar head. Nothing is generated: max_new_tokens
+  // is 0, and there is one sample, whose response stays empty. Called within Poll, before that is
+  // returned, with the head's output for the prompt's last token, without activation. Must not call
+  // the engine.
+  std::function<void(float)> on_score = nullptr;
 };
 
 struct GenerationOutput {
@@ -94,7 +99,8 @@ class InferenceEngine {
   // Queues the samples of one prompt.
   // Returns:
   //   INVALID_ARGUMENT: empty prompt, token outside the vocabulary, prompt plus max_new_tokens
-  //   beyond the model's context or the size of the cache, or bad sampling parameters.
+  //   beyond the model's context or the size of the cache, bad sampling parameters, or a request
+  //   that the model's head cannot serve.
   //   RESOURCE_EXHAUSTED: no room now; retry after some samples have finished.
   //   FAILED_PRECONDITION: the lane has no weights yet.
   virtual absl::Status Submit(GenerationRequest request) = 0;

@@ -24,7 +24,7 @@ class ModelRunner {
   virtual void LoadWeights(Lane lane, const WeightBytes& arena, Dtype dtype) = 0;
 
   // Writes keys and values of the batch's tokens to the cache and returns the logits of the wanted
-  // rows, fp32 [batch.wants.size()][vocab_size], valid until the next call; null if none are
+  // rows, fp32 [batch.wants.size()][num_outputs], valid until the next call; null if none are
   // wanted. The lane must have weights.
   virtual const float* Run(Lane lane, const EngineBatch& batch) = 0;
 

@@ -186,7 +186,9 @@ absl::StatusOr<std::vector<GenerationOutput>> NativeEngine::Poll() {
       const float* logits = Run(lane, batch);
       runner_->phases().Enter(Phase::kSampling);
       const auto wanted = static_cast<int64_t>(batch.wants.size());
-      if (!RowsAreFinite(logits, wanted, config_.vocab_size, runner_->pool())) {
+      // A score that is not finite fails its own request.
+      if (!config_.scalar_head &&
+          !RowsAreFinite(logits, wanted, config_.vocab_size, runner_->pool())) {
         return Internal("logits of version ", version(lane).version,
                         " are not finite; has the training diverged?");
       }

@@ -52,10 +52,27 @@ absl::Status CheckSamplingIds(const GenerationRequest& request, int64_t vocab_si
   return absl::OkStatus();
 }
 
+// Checks that the request asks for what the model's head gives.
+absl::Status CheckHead(const GenerationRequest& request, const ModelConfig& config) {
+  const bool pooled = request.on_score != nullptr;
+  if (pooled != config.scalar_head) {
+    return InvalidArgument(
+        "request ", request.id, ": the model has ",
+        pooled ? "no scalar head, so it gives no score" : "a scalar head, so it generates no text");
+  }
+  if (!pooled) return request.sampling.Validate();
+  if (request.sampling.max_new_tokens != 0 || request.sample_indices.size() != 1 ||
+      !request.partials.empty()) {
+    return InvalidArgument("request ", request.id,
+                           ": a pooled request has max_new_tokens 0, one sample and no partials");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckRequest(const GenerationRequest& request, const ModelConfig& config) {
-  FRESHET_RETURN_IF_ERROR(request.sampling.Validate());
+  FRESHET_RETURN_IF_ERROR(CheckHead(request, config));
   FRESHET_RETURN_IF_ERROR(CheckSamplingIds(request, config.vocab_size));
   const auto prompt_tokens = static_cast<int64_t>(request.prompt_ids.size());
   if (prompt_tokens == 0) return InvalidArgument("request ", request.id, ": empty prompt");

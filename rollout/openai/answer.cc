@@ -68,7 +68,8 @@ Answer::Answer(AnswerHead head, std::shared_ptr<const ApiRequest> request,
       prompts_(std::move(prompts)),
       stop_ids_(std::move(stop_ids)),
       tokenizer_(tokenizer),
-      choices_(prompts_.size() * static_cast<size_t>(request_->n)) {
+      choices_(request_->pooling ? 0 : prompts_.size() * static_cast<size_t>(request_->n)),
+      scores_(request_->pooling ? prompts_.size() : 0) {
   const bool parse = request_->parse_tool_calls && tool_format != ToolCallFormat::kNone;
   // Some models mark calls with special tokens.
   const bool skip_special = request_->skip_special_tokens && !parse;
@@ -188,7 +189,20 @@ std::string Answer::FailedStream(const absl::Status& status) {
   return Event(ErrorBody(status)) + Event("[DONE]");
 }
 
+void Answer::AddScore(size_t prompt, float score) { scores_[prompt] = score; }
+
+std::string Answer::PoolingBody() const {
+  Json object = Object("list");
+  Json& data = object["data"] = Json::array();
+  for (size_t i = 0; i < scores_.size(); ++i) {
+    data.push_back({{"index", i}, {"object", "pooling"}, {"data", Json::array({scores_[i]})}});
+  }
+  object["usage"] = Usage();
+  return Dump(object);
+}
+
 std::string Answer::Body() const {
+  if (request_->pooling) return PoolingBody();
   Json object = Object(request_->chat ? "chat.completion" : "text_completion");
   Json& choices = object["choices"] = Json::array();
   for (size_t i = 0; i < choices_.size(); ++i) {

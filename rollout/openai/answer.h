@@ -17,7 +17,7 @@ namespace freshet::openai {
 
 // What every object of an answer repeats.
 struct AnswerHead {
-  std::string id;       // "cmpl-..." or "chatcmpl-..."
+  std::string id;       // "cmpl-...", "chatcmpl-..." or "pooling-..."
   std::string model;    // the served name
   int64_t created = 0;  // seconds since 1970
 };
@@ -42,6 +42,8 @@ class Answer {
   // Adds the next token of a sample of prompt number `prompt`. Returns the events that it makes
   // visible; "" unless the request asks for a stream.
   std::string Add(size_t prompt, const GeneratedToken& token);
+  // Sets the score of prompt number `prompt` of a pooling request.
+  void AddScore(size_t prompt, float score);
   // The events after the last token: usage if asked for, and the end mark.
   std::string EndOfStream() const;
   // The events after an error in mid-stream.
@@ -56,6 +58,7 @@ class Answer {
   // Divides visible text into content and calls of tools.
   void Show(Choice& choice, const std::string& text, bool last) const;
   std::string Flush(size_t prompt, size_t index, Choice& choice);
+  std::string PoolingBody() const;
   Json Object(const char* kind) const;
   Json Message(size_t index, const Choice& choice, bool delta) const;
   Json ChoiceJson(size_t index, const Choice& choice, bool delta) const;
@@ -70,7 +73,8 @@ class Answer {
   const std::vector<std::vector<int32_t>> prompts_;
   const std::vector<int32_t> stop_ids_;
   const Tokenizer& tokenizer_;
-  std::vector<Choice> choices_;  // by prompt, then sample
+  std::vector<Choice> choices_;  // by prompt, then sample; of /pooling, none
+  std::vector<float> scores_;    // by prompt; of /pooling
   int64_t completion_tokens_ = 0;
 };
 

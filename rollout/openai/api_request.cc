@@ -71,24 +71,24 @@ bool ReadIds(const Json& list, std::vector<int32_t>& ids) {
   return true;
 }
 
-void ReadPrompts(BodyMembers& members, std::vector<ApiPrompt>& prompts) {
+void ReadPrompts(const char* name, BodyMembers& members, std::vector<ApiPrompt>& prompts) {
   constexpr char kWant[] = "is not a text, a list of token ids, or a list of such prompts";
-  const Json* prompt = members.Find("prompt");
-  if (prompt == nullptr) return members.Fail("prompt", "is missing");
+  const Json* prompt = members.Find(name);
+  if (prompt == nullptr) return members.Fail(name, "is missing");
   const auto add = [&](const Json& one) {
     ApiPrompt parsed;
     if (one.is_string()) {
       parsed.text = one.get<std::string>();
     } else if (!one.is_array() || !ReadIds(one, parsed.ids)) {
-      return members.Fail("prompt", kWant);
+      return members.Fail(name, kWant);
     }
-    if (one.is_array() && parsed.ids.empty()) return members.Fail("prompt", "is an empty list");
+    if (one.is_array() && parsed.ids.empty()) return members.Fail(name, "is an empty list");
     prompts.push_back(std::move(parsed));
   };
   const bool is_list = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
   if (!is_list) return add(*prompt);
   if (prompt->size() > kMaxPrompts) {
-    return members.Fail("prompt",
+    return members.Fail(name,
                         StrCat("has ", prompt->size(), " prompts, want at most ", kMaxPrompts));
   }
   for (const Json& one : *prompt) add(one);
@@ -224,7 +224,7 @@ void ReadConversation(BodyMembers& members, ApiRequest& request) {
     }
     request.conversation.kwargs = kwargs->dump();
   }
-  request.conversation.add_generation_prompt = true;
+  request.conversation.add_generation_prompt = !request.pooling;
   members.Read("add_generation_prompt", request.conversation.add_generation_prompt);
   members.Read("continue_final_message", request.conversation.continue_final_message);
   if (request.conversation.continue_final_message) {
@@ -261,7 +261,7 @@ absl::StatusOr<ApiRequest> ParseCompletionRequest(std::string_view body,
   BodyMembers members(json);
   ApiRequest request;
   request.sampling = defaults;
-  ReadPrompts(members, request.prompts);
+  ReadPrompts("prompt", members, request.prompts);
   members.Read("add_special_tokens", request.add_special_tokens);
   ReadSampling(members, request);
   members.Read("max_tokens", request.max_tokens, 1, kMaxInt);
@@ -296,6 +296,33 @@ absl::StatusOr<ApiRequest> ParseChatRequest(std::string_view body, const Samplin
   RefuseUnsupported(members, /*chat=*/true);
   FRESHET_RETURN_IF_ERROR(members.status());
   FRESHET_RETURN_IF_ERROR(CheckTotals(request));
+  return request;
+}
+
+absl::StatusOr<ApiRequest> ParsePoolingRequest(std::string_view body) {
+  FRESHET_ASSIGN_OR_RETURN(const Json json, ParseBody(body));
+  BodyMembers members(json);
+  ApiRequest request;
+  request.pooling = true;
+  request.chat = members.Find("messages") != nullptr;
+  if (request.chat) {
+    ReadConversation(members, request);
+    members.Refuse("add_special_tokens", false);
+  } else {
+    ReadPrompts("input", members, request.prompts);
+    members.Read("add_special_tokens", request.add_special_tokens);
+  }
+  members.Read("model", request.model);
+  members.Refuse("task", "classify");
+  bool activated = true;  // vLLM's default
+  members.Read("use_activation", activated);
+  if (activated) {
+    members.Fail("use_activation", "want false: this server gives outputs without activation");
+  }
+  members.Refuse("encoding_format", "float");
+  members.Refuse("priority", 0);
+  members.RefuseUnknown({"request_id", "user"});
+  FRESHET_RETURN_IF_ERROR(members.status());
   return request;
 }
 

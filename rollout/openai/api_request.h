@@ -28,12 +28,13 @@ struct ApiPrompt {
   std::vector<int32_t> ids;  // if not empty, instead of the text
 };
 
-// The body of POST /v1/completions or /v1/chat/completions.
+// The body of POST /v1/completions, /v1/chat/completions or /pooling.
 struct ApiRequest {
-  bool chat = false;
+  bool pooling = false;            // then sampling and the answer's options have no meaning
+  bool chat = false;               // it has messages
   std::string model;               // "": the served one
-  std::vector<ApiPrompt> prompts;  // of completions
-  ChatRequest conversation;        // of chat completions
+  std::vector<ApiPrompt> prompts;  // unless chat
+  ChatRequest conversation;        // of chat
   bool add_special_tokens = true;  // to a prompt of text
 
   int32_t n = 1;
@@ -68,6 +69,8 @@ SamplingParams SamplingDefaults(std::string_view generation_config);
 absl::StatusOr<ApiRequest> ParseCompletionRequest(std::string_view body,
                                                   const SamplingParams& defaults);
 absl::StatusOr<ApiRequest> ParseChatRequest(std::string_view body, const SamplingParams& defaults);
+// Only task `classify` without activation, which is what a reward model is asked for.
+absl::StatusOr<ApiRequest> ParsePoolingRequest(std::string_view body);
 
 }  // namespace freshet::openai
 

@@ -23,9 +23,11 @@ using runtime::HttpResponse;
 
 constexpr char kCompletions[] = "/v1/completions";
 constexpr char kChat[] = "/v1/chat/completions";
+constexpr char kPooling[] = "/pooling";
 constexpr char kModels[] = "/v1/models";
 
 bool IsCompletion(const std::string& path) { return path == kCompletions || path == kChat; }
+bool TakesPost(const std::string& path) { return IsCompletion(path) || path == kPooling; }
 
 std::string HeaderOf(const HttpRequest& request, const std::string& name) {
   const auto found = request.headers.find(name);
@@ -67,7 +69,7 @@ ApiStats ApiService::stats() const {
 void ApiService::Handle(HttpRequest request, std::shared_ptr<HttpReply> reply) {
   const std::string path = request.path;
   absl::Status status = CheckRoute(request);
-  if (status.ok() && !IsCompletion(path)) {
+  if (status.ok() && !TakesPost(path)) {
     absl::StatusOr<HttpResponse> response = Get(path);
     if (response.ok()) return reply->Send(*std::move(response));
     status = response.status();
@@ -85,13 +87,21 @@ std::optional<HttpResponse> ApiService::CheckHead(const HttpRequest& head) const
 absl::Status ApiService::CheckRoute(const HttpRequest& head) const {
   FRESHET_RETURN_IF_ERROR(CheckCaller(head));
   const std::string& path = head.path;
-  const bool post = IsCompletion(path);
-  if (post == (head.method == "POST")) return absl::OkStatus();
+  const bool post = TakesPost(path);
+  if (post == (head.method == "POST")) return post ? CheckHeadOfModel(path) : absl::OkStatus();
   if (!post && path != "/health" && !absl::StartsWith(path, kModels)) {
     return NotFound(path, ": no such path");
   }
   return absl::UnimplementedError(
       StrCat(path, " wants ", post ? "POST" : "GET", ", not ", head.method));
+}
+
+absl::Status ApiService::CheckHeadOfModel(const std::string& path) const {
+  const bool scalar = options_.model.scalar_head;
+  if (scalar == (path == kPooling)) return absl::OkStatus();
+  return NotFound(path, ": ", options_.model_name,
+                  scalar ? " is a reward model, which generates no text; use /pooling"
+                         : " has no scalar head; use /v1/completions or /v1/chat/completions");
 }
 
 HttpResponse ApiService::Failure(const std::string& path, const absl::Status& status) const {
@@ -100,7 +110,7 @@ HttpResponse ApiService::Failure(const std::string& path, const absl::Status& st
 }
 
 absl::Status ApiService::CheckCaller(const HttpRequest& request) const {
-  const bool api = absl::StartsWith(request.path, "/v1");
+  const bool api = absl::StartsWith(request.path, "/v1") || request.path == kPooling;
   absl::StatusOr<std::shared_ptr<Session>> session = nullptr;
   if (api) session = FindSession(request);
   // DNS rebinding: a web page cannot know a session's key, so such a request may name any host.
@@ -216,11 +226,14 @@ absl::Status ApiService::Post(HttpRequest request, const std::shared_ptr<HttpRep
   return absl::UnavailableError("the server is shutting down");
 }
 
+absl::StatusOr<ApiRequest> ApiService::Parse(const HttpRequest& request) const {
+  if (request.path == kPooling) return ParsePoolingRequest(request.body);
+  if (request.path == kChat) return ParseChatRequest(request.body, options_.defaults);
+  return ParseCompletionRequest(request.body, options_.defaults);
+}
+
 absl::StatusOr<CompletionPlan> ApiService::Plan(const HttpRequest& request) const {
-  const bool chat = request.path == kChat;
-  FRESHET_ASSIGN_OR_RETURN(ApiRequest parsed,
-                           chat ? ParseChatRequest(request.body, options_.defaults)
-                                : ParseCompletionRequest(request.body, options_.defaults));
+  FRESHET_ASSIGN_OR_RETURN(ApiRequest parsed, Parse(request));
   FRESHET_RETURN_IF_ERROR(CheckModel(parsed.model));
   CompletionPlan plan;
   FRESHET_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, FindSession(request));
@@ -237,7 +250,8 @@ absl::StatusOr<CompletionPlan> ApiService::Plan(const HttpRequest& request) cons
     }
   }
   plan.seed = parsed.seed.value_or(NewRandom());
-  plan.head = {.id = StrCat(chat ? "chatcmpl-" : "cmpl-", Hex64(NewRandom()), Hex64(NewRandom())),
+  const char* kind = parsed.pooling ? "pooling-" : parsed.chat ? "chatcmpl-" : "cmpl-";
+  plan.head = {.id = StrCat(kind, Hex64(NewRandom()), Hex64(NewRandom())),
                .model = options_.model_name,
                .created = absl::ToUnixSeconds(clock_.Now())};
   plan.tool_format = options_.tool_format;

@@ -47,8 +47,8 @@ struct ApiStats {
   int64_t refused = 0;  // because of too many of them, since the start
 };
 
-// The routes of OpenAI's API: /v1/models, /v1/completions and /v1/chat/completions; and /health.
-// Thread-safe.
+// The routes of OpenAI's API: /v1/models, /v1/completions and /v1/chat/completions; vLLM's
+// /pooling, for a model with a scalar head in place of the latter two; and /health. Thread-safe.
 class ApiService {
  public:
   // The tokenizer, the queue and the clock must outlive the service, whose own calls must have
@@ -68,8 +68,9 @@ class ApiService {
 
  private:
   absl::Status CheckCaller(const runtime::HttpRequest& request) const;
-  // CheckCaller, and whether the path takes the method.
+  // CheckCaller, and whether the path takes the method and serves this model.
   absl::Status CheckRoute(const runtime::HttpRequest& head) const;
+  absl::Status CheckHeadOfModel(const std::string& path) const;
   // The answer to a request that fails with `status`, which is counted for a completion.
   runtime::HttpResponse Failure(const std::string& path, const absl::Status& status) const;
   absl::Status CheckModel(const std::string& name) const;
@@ -81,6 +82,7 @@ class ApiService {
   // The first adds a request to the unparsed ones, the second removes it.
   absl::Status Reserve(int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
   void Release(int64_t bytes) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<ApiRequest> Parse(const runtime::HttpRequest& request) const;
   absl::StatusOr<CompletionPlan> Plan(const runtime::HttpRequest& request) const;
   // The session whose key the request has; null: none.
   absl::StatusOr<std::shared_ptr<Session>> FindSession(const runtime::HttpRequest& request) const;

@@ -78,6 +78,9 @@ QueuedRequest CompletionCall::MakeRequest(size_t prompt) {
   generation.ordinal = static_cast<int64_t>(prompt);
   generation.sample_indices.resize(static_cast<size_t>(plan_.request->n));
   std::iota(generation.sample_indices.begin(), generation.sample_indices.end(), 0);
+  if (plan_.request->pooling) {
+    generation.on_score = [self, prompt](float score) { self->answer_.AddScore(prompt, score); };
+  }
   return request;
 }
 

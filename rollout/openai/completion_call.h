@@ -18,7 +18,7 @@
 
 namespace freshet::openai {
 
-// What a call generates.
+// What a call generates, or scores.
 struct CompletionPlan {
   AnswerHead head;
   std::shared_ptr<const ApiRequest> request;

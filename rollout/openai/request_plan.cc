@@ -12,7 +12,10 @@
 namespace freshet::openai {
 namespace {
 
-const char* InputName(const ApiRequest& request) { return request.chat ? "messages" : "prompt"; }
+const char* InputName(const ApiRequest& request) {
+  if (request.chat) return "messages";
+  return request.pooling ? "input" : "prompt";
+}
 
 absl::Status CheckId(const char* param, int32_t id, const ServedModel& model) {
   if (id >= 0 && id < model.vocab_size) return absl::OkStatus();
@@ -90,6 +93,18 @@ absl::StatusOr<int64_t> PlanMaxTokens(const ApiRequest& request, int64_t prompt_
   return wanted;
 }
 
+absl::StatusOr<SamplingParams> PlanPooling(const ApiRequest& request, int64_t prompt_tokens,
+                                           const ServedModel& model) {
+  if (prompt_tokens > model.context) {
+    return ParameterError(InputName(request),
+                          StrCat("has ", prompt_tokens, " tokens, which do not fit into this ",
+                                 "model's context of ", model.context));
+  }
+  SamplingParams nothing;
+  nothing.max_new_tokens = 0;
+  return nothing;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::vector<int32_t>>> EncodePrompts(const ApiRequest& request,
@@ -125,6 +140,7 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> EncodePrompts(const ApiRequest
 
 absl::StatusOr<SamplingParams> PlanSampling(const ApiRequest& request, int64_t prompt_tokens,
                                             const ServedModel& model, const Tokenizer& tokenizer) {
+  if (request.pooling) return PlanPooling(request, prompt_tokens, model);
   FRESHET_ASSIGN_OR_RETURN(const int64_t max_tokens, PlanMaxTokens(request, prompt_tokens, model));
   SamplingParams sampling = request.sampling;
   sampling.max_new_tokens = static_cast<int32_t>(max_tokens);

@@ -21,6 +21,7 @@ struct ServedModel {
   int64_t vocab_size = 0;
   std::vector<int32_t> eos_ids;
   int64_t cache_blocks = 0;  // of the engine; 0: unlimited
+  bool scalar_head = false;  // it answers /pooling only; otherwise the others only
 };
 
 // A prompt or conversation of more bytes than the tokens of the context can stand for, and than
@@ -36,11 +37,10 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> EncodePrompts(const ApiRequest
                                                                 absl::Time now);
 
 // How the responses to a prompt of this many tokens are sampled. Without max_tokens, those of a
-// conversation may fill the context, the KV cache and kMaxLogprobs. The tokenizer must outlive the
-// result.
-// Returns ParameterErrors: the prompt leaves no room in the context, or less than max_tokens; n
-// responses exceed the KV cache; more than kMaxLogprobs log-probs; min_tokens above max_tokens; ids
-// outside of the vocabulary.
+// conversation may fill the context, the KV cache and kMaxLogprobs. For /pooling, nothing is
+// sampled. The tokenizer must outlive the result. Returns ParameterErrors: the prompt leaves no
+// room in the context, or less than max_tokens; n responses exceed the KV cache; more than
+// kMaxLogprobs log-probs; min_tokens above max_tokens; ids outside of the vocabulary.
 absl::StatusOr<SamplingParams> PlanSampling(const ApiRequest& request, int64_t prompt_tokens,
                                             const ServedModel& model, const Tokenizer& tokenizer);
 

@@ -44,6 +44,8 @@ void Parse(std::string_view body) {
   static const std::unique_ptr<Tokenizer> tokenizer = MakeTokenizer();
   const auto completion = ParseCompletionRequest(body, {});
   if (completion.ok()) CheckLimits(*completion);
+  const auto pooling = ParsePoolingRequest(body);
+  if (pooling.ok()) CheckLimits(*pooling);
   const auto chat = ParseChatRequest(body, {});
   if (!chat.ok()) return;
   CheckLimits(*chat);

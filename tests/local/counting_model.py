@@ -2,7 +2,7 @@
 decides the text that follows. "a" is followed by the rest of the alphabet, "#" by the two bytes of
 "é"; in chats, a conversation
 with tools is answered with a call of `add`, a tool's result with a sentence, and the rest with the
-alphabet."""
+alphabet. As a reward model, the score of a text is that of its last character."""
 
 import json
 import string
@@ -14,6 +14,7 @@ ANSWER = ["The sum", " is 3."]
 CALL_START, ANSWER_START, CHAT_START = "<|call|>", "<|answer|>", "<|chat|>"
 END = "<|end|>"
 CONTEXT = 512
+EPSILON = 1e-6
 TEMPLATE = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}"
@@ -31,8 +32,8 @@ def byte_characters():
         byte: chr(256 + i) for i, byte in enumerate(others)}
 
 
-def write_model(folder):
-    """Writes a Hugging Face directory."""
+def write_model(folder, scores=None, template=TEMPLATE):
+    """Writes a Hugging Face directory: with `scores`, of bytes, that of a reward model."""
     vocabulary = {character: i for i, character in enumerate(byte_characters().values())}
     special = [CALL_START, ANSWER_START, CHAT_START, END]
     added = {token: 256 + i for i, token in enumerate([*CALL, *ANSWER, *special])}
@@ -43,14 +44,20 @@ def write_model(folder):
                   ["#", *(byte_characters()[byte] for byte in "é".encode()), END]):
         successors |= {ids[token]: ids[after] for token, after in zip(chain, chain[1:])}
     folder.mkdir()
-    _write_weights(folder / "model.safetensors", successors, ids[END])
+    if scores is None:
+        head = {"lm_head.weight": _successor_head(successors, ids[END])}
+    else:
+        head = {"score.weight": _score_head({ids[byte_characters()[b]]: s for b, s in scores.items()})}
+    _write_weights(folder / "model.safetensors", head)
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": HIDDEN,
         "hidden_size": HIDDEN, "num_hidden_layers": 1, "num_attention_heads": 9,
         "num_key_value_heads": 1, "intermediate_size": 16, "max_position_embeddings": CONTEXT,
-        "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": False,
+        "rms_norm_eps": EPSILON, "rope_theta": 10000.0, "tie_word_embeddings": False,
         "hidden_act": "silu", "eos_token_id": ids[END], "torch_dtype": "float32",
     }
+    if scores is not None:
+        config |= {"architectures": ["LlamaForSequenceClassification"], "id2label": {"0": "score"}}
     tokenizer = {
         "version": "1.0", "truncation": None, "padding": None, "normalizer": None,
         "added_tokens": [
@@ -66,19 +73,30 @@ def write_model(folder):
                   "continuing_subword_prefix": None, "end_of_word_suffix": None,
                   "fuse_unk": False, "byte_fallback": False, "vocab": vocabulary, "merges": []},
     }
-    settings = {"eos_token": END, "chat_template": TEMPLATE,
+    settings = {"eos_token": END, "chat_template": template,
                 "tokenizer_class": "PreTrainedTokenizerFast"}
     for name, content in (("config", config), ("tokenizer", tokenizer),
                           ("tokenizer_config", settings)):
         (folder / f"{name}.json").write_text(json.dumps(content))
 
 
-def _write_weights(path, successors, end):
-    """Attention and MLP add nothing; the head maps a token's embedding to its successor."""
-    identity = [[float(i == j) for j in range(HIDDEN)] for i in range(HIDDEN)]
+def _successor_head(successors, end):
+    """Maps a token's embedding to its successor."""
     head = [[0.0] * HIDDEN for _ in range(HIDDEN)]
     for token in range(HIDDEN):
         head[successors.get(token, end)][token] = 2.0
+    return head
+
+
+def _score_head(scores):
+    """Undoes the last norm, which multiplies an embedding."""
+    norm = (1.0 / HIDDEN + EPSILON) ** -0.5
+    return [[scores.get(token, 0.0) / norm for token in range(HIDDEN)]]
+
+
+def _write_weights(path, head):
+    """Attention and MLP add nothing. `head`: the name and the rows of the last matrix."""
+    identity = [[float(i == j) for j in range(HIDDEN)] for i in range(HIDDEN)]
     zeros = {"self_attn.q_proj": (HIDDEN, HIDDEN), "self_attn.k_proj": (32, HIDDEN),
              "self_attn.v_proj": (32, HIDDEN), "self_attn.o_proj": (HIDDEN, HIDDEN),
              "mlp.gate_proj": (16, HIDDEN), "mlp.up_proj": (16, HIDDEN),
@@ -89,7 +107,8 @@ def _write_weights(path, successors, end):
                  "model.layers.0.post_attention_layernorm"):
         tensors[f"{norm}.weight"] = ((HIDDEN,), [1.0] * HIDDEN)
     tensors["model.embed_tokens.weight"] = ((HIDDEN, HIDDEN), sum(identity, []))
-    tensors["lm_head.weight"] = ((HIDDEN, HIDDEN), sum(head, []))
+    for name, rows in head.items():
+        tensors[name] = ((len(rows), HIDDEN), sum(rows, []))
     header, data = {}, b""
     for name, (shape, values) in tensors.items():
         raw = struct.pack(f"<{len(values)}f", *values)

@@ -94,9 +94,9 @@ TEST(ModelConfig, NamesWhatIsNotSupported) {
        "qwen3_moe"},
       {"model_type", "null", "model_type is missing, want one of llama, mistral"},
       {"model_type", "3", "model_type 3 is not supported"},
-      {"architectures", R"(["LlamaForSequenceClassification"])",
-       "architecture \"LlamaForSequenceClassification\" is not supported; supported: "
-       "LlamaForCausalLM"},
+      {"architectures", R"(["LlamaForTokenClassification"])",
+       "architecture \"LlamaForTokenClassification\" is not supported; supported: "
+       "LlamaForCausalLM, LlamaForSequenceClassification"},
       {"architectures", "[]", "architecture an array is not supported"},
       {"hidden_act", R"("gelu")", "hidden_act \"gelu\" is not supported; supported: silu"},
       {"quantization_config", "{}", "quantized weights are not supported"},
@@ -117,6 +117,24 @@ Json ConfigOf(const char* model_type, const char* class_name) {
   json["model_type"] = model_type;
   json["architectures"] = {class_name};
   return json;
+}
+
+TEST(ModelConfig, ARewardModelHasOneOutputThatIsNotTied) {
+  Json json = ConfigOf("qwen2", "Qwen2ForSequenceClassification");
+  json["tie_word_embeddings"] = true;
+  EXPECT_THAT(ErrorOf(json), HasSubstr("Qwen2ForSequenceClassification with 2 outputs"));
+  json["id2label"] = {{"0", "LABEL_0"}};
+  const ModelConfig config = Parse(json);
+  EXPECT_TRUE(config.scalar_head);
+  EXPECT_FALSE(config.tie_word_embeddings);
+  EXPECT_EQ(config.num_outputs(), 1);
+  EXPECT_THAT(config.CheckGenerates("dir").message(), HasSubstr("dir: a reward model"));
+  EXPECT_FALSE(Parse(ConfigOf("qwen2", "Qwen2ForCausalLM")).scalar_head);
+
+  for (const char* labels : {"2", "0", "-1", "\"1\"", "[]"}) {
+    json["num_labels"] = Json::parse(labels);
+    EXPECT_THAT(ErrorOf(json), HasSubstr("supported: 1, a reward model")) << labels;
+  }
 }
 
 TEST(ModelConfig, ReadsTheBiasesOfLlama) {

@@ -172,6 +172,25 @@ TEST_F(ModelFilesTest, NeedsNoHeadWhenTied) {
   EXPECT_THAT(Errors(), IsEmpty());
 }
 
+TEST_F(ModelFilesTest, ARewardModelHasAScalarHead) {
+  Json json = Json::parse(config_.ToJson());
+  json["architectures"] = {"LlamaForSequenceClassification"};
+  json["num_labels"] = 1;
+  dir_.Write("config.json", json.dump());
+  Put("score.weight", {1, 4});
+  WriteSingle();
+  EXPECT_THAT(Errors(), IsEmpty());  // with an unused head
+  Put("score.weight", {2, 4});
+  Put("score.bias", {1});
+  WriteSingle();
+  EXPECT_THAT(Errors(), ElementsAre(HasSubstr("\"score.weight\" has shape [2, 4], want [1, 4]"),
+                                    HasSubstr("\"score.bias\" is not part of a llama model")));
+  tensors_.erase("score.weight");
+  tensors_.erase("score.bias");
+  WriteSingle();
+  EXPECT_THAT(Errors(), ElementsAre(HasSubstr("\"score.weight\" is missing")));
+}
+
 TEST_F(ModelFilesTest, RefusesATruncatedFile) {
   WriteSingle();
   std::filesystem::resize_file(dir_.File(kWeights),

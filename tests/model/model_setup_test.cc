@@ -96,6 +96,19 @@ TEST(OpenModel, OpensNoFileThatJobsMayNotName) {
   EXPECT_TRUE(OpenModel(linked, *DataRoots::Create({directory.path()})).ok());
 }
 
+TEST(OpenModel, RefusesARewardModelAsAPolicy) {
+  job::v1::JobSpec spec = RandomModelJob();
+  spec.mutable_model()->clear_init();
+  const std::string folder = std::string(FRESHET_SOURCE_DIR) + "/tests/model/fixtures/qwen2_reward";
+  spec.mutable_model()->set_path(folder);
+  EXPECT_THAT(Message(OpenModel(spec, DataRoots::Unlimited()).status()),
+              HasSubstr(folder + ": a reward model with a scalar head, which generates no text"));
+  ModelBundle bundle = MakeModelBundle(RandomModelJob(), MustOpen(RandomModelJob()));
+  bundle.config_json = ModelFiles::Open(folder).value()->config().ToJson();
+  EXPECT_THAT(Message(OpenModelBundle(RandomModelJob(), bundle).status()),
+              HasSubstr("a reward model"));
+}
+
 TEST(ModelBundle, CarriesAModelToARoleWithoutFiles) {
   const TestDirectory directory;
   const job::v1::JobSpec spec = WithTokenizerFiles(RandomModelJob(), directory);

@@ -28,6 +28,64 @@ std::string ChatBody(const std::string& members) {
          (members.empty() ? "" : ", " + members) + "}";
 }
 
+ApiRequest Pooling(const std::string& members) {
+  const auto request = ParsePoolingRequest(R"({"use_activation": false, )" + members + "}");
+  EXPECT_TRUE(request.ok()) << request.status();
+  return request.value_or(ApiRequest());
+}
+std::string PoolingError(const std::string& body) {
+  return std::string(ParsePoolingRequest(body).status().message());
+}
+
+TEST(ApiRequest, PoolingTakesTextsIdsOrMessages) {
+  ApiRequest request = Pooling(R"("input": ["a", [3]], "model": "rm", "task": "classify")");
+  EXPECT_TRUE(request.pooling);
+  EXPECT_FALSE(request.chat);
+  EXPECT_EQ(request.model, "rm");
+  ASSERT_EQ(request.prompts.size(), 2U);
+  EXPECT_EQ(request.prompts[0].text, "a");
+  EXPECT_THAT(request.prompts[1].ids, ElementsAre(3));
+  EXPECT_TRUE(request.add_special_tokens);
+  request = Pooling(R"("messages": [{"role": "user", "content": "hi"}], "user": "me",
+                       "encoding_format": "float", "add_special_tokens": false)");
+  EXPECT_TRUE(request.chat);
+  EXPECT_FALSE(request.conversation.add_generation_prompt);
+}
+
+TEST(ApiRequest, PoolingNamesWhatItDoesNotSupport) {
+  EXPECT_THAT(PoolingError(R"({"input": "a"})"), HasSubstr("use_activation: want false"));
+  EXPECT_THAT(PoolingError(R"({"input": "a", "use_activation": 0})"), HasSubstr("use_activation"));
+  struct Case {
+    const char* member;
+    const char* value;
+  };
+  for (const auto& [member, value] :
+       {Case{"task", R"("embed")"}, Case{"task", R"("token_classify")"}, Case{"messages", "[]"},
+        Case{"encoding_format", R"("base64")"}, Case{"truncate_prompt_tokens", "5"},
+        Case{"dimensions", "2"}, Case{"chat_template", R"("x")"}, Case{"model", "1"},
+        Case{"prompt", R"("a")"}, Case{"normalize", "true"}, Case{"priority", "1"}}) {
+    EXPECT_THAT(PoolingError(std::string(R"({"use_activation": false, "input": "a", ")") + member +
+                             "\": " + value + "}"),
+                HasSubstr(member));
+  }
+  for (const char* input : {"null", "[]", "[[]]", "[[1], \"\", 2]", "{}", "1.5", "[1.5]", "[-1]",
+                            "[[4294967296]]", "[[[1]]]"}) {
+    EXPECT_THAT(PoolingError(std::string(R"({"use_activation": false, "input": )") + input + "}"),
+                HasSubstr("input: "))
+        << input;
+  }
+  std::string many = "[1]";
+  for (size_t i = 0; i < kMaxPrompts; ++i) many += ",[1]";
+  EXPECT_THAT(PoolingError(R"({"use_activation": false, "input": [)" + many + "]}"),
+              HasSubstr("input: has 1025 prompts, want at most 1024"));
+  EXPECT_THAT(PoolingError(R"({"use_activation": false, "messages": [{"role": "user",
+                  "content": "a"}], "input": "a"})"),
+              HasSubstr("input: this parameter is not supported"));
+  for (const char* body : {"", "[]", "1", "{", R"({"input": "a")"}) {
+    EXPECT_THAT(PoolingError(body), HasSubstr("body")) << body;
+  }
+}
+
 TEST(ApiRequest, PromptsAreTextsIdsOrListsOfThem) {
   EXPECT_EQ(Completion(R"({"prompt": "hi"})").prompts[0].text, "hi");
   EXPECT_THAT(Completion(R"({"prompt": [1, 2]})").prompts[0].ids, ElementsAre(1, 2));

@@ -13,7 +13,8 @@
 namespace freshet {
 
 // An engine with the real scheduler and cache accounting whose model counts: after id i comes
-// i + 1, after the last id comes 0. Confined to one thread.
+// i + 1, after the last id comes 0. With a scalar head, a prompt's score is its last id minus a
+// half. Confined to one thread.
 class ScriptedEngine final : public InferenceEngine {
  public:
   static constexpr int64_t kVocabulary = 32;
@@ -25,9 +26,11 @@ class ScriptedEngine final : public InferenceEngine {
   PolicyVersion policy{0, 7};
   int64_t max_tokens = 0;  // of its stats
 
-  explicit ScriptedEngine(int64_t max_sequences = 8, int64_t cache_blocks = 64)
-      : cache_({1, 1, 4}, cache_blocks),
-        scheduler_(Config(), {.max_sequences = max_sequences}, cache_) {}
+  explicit ScriptedEngine(int64_t max_sequences = 8, int64_t cache_blocks = 64,
+                          bool scalar_head = false)
+      : scalar_head_(scalar_head),
+        cache_({1, 1, 4}, cache_blocks),
+        scheduler_(Config(scalar_head), {.max_sequences = max_sequences}, cache_) {}
 
   int64_t Admissible(int64_t prompt_tokens, int64_t num_samples, const SamplingParams& sampling,
                      int64_t most) const override {
@@ -45,6 +48,10 @@ class ScriptedEngine final : public InferenceEngine {
     std::vector<float> logits(batch.wants.size() * kVocabulary, 0.0F);
     for (size_t i = 0; i < batch.wants.size(); ++i) {
       const int64_t last = batch.token_ids[static_cast<size_t>(batch.wants[i].row)];
+      if (scalar_head_) {
+        logits[i] = static_cast<float>(last) - 0.5F;
+        continue;
+      }
       logits[i * kVocabulary + static_cast<size_t>((last + 1) % kVocabulary)] = 20;
     }
     ThreadPool pool(1);
@@ -62,8 +69,9 @@ class ScriptedEngine final : public InferenceEngine {
   }
 
  private:
-  static ModelConfig Config() {
+  static ModelConfig Config(bool scalar_head) {
     ModelConfig config;
+    config.scalar_head = scalar_head;
     config.vocab_size = kVocabulary;
     config.hidden_size = 8;
     config.num_hidden_layers = 1;
@@ -75,6 +83,7 @@ class ScriptedEngine final : public InferenceEngine {
     return config;
   }
 
+  const bool scalar_head_;
   KvCache cache_;
   EngineScheduler scheduler_;
 };
