@@ -35,6 +35,8 @@ class CompositeScorer {
     std::unique_ptr<Scorer> scorer;
   };
   absl::StatusOr<freshet::Score> AddUp(const ScoreInput& input) const;
+  // A finite value, or why there is none.
+  absl::StatusOr<ComponentScore> Ask(const Component& component, const ScoreInput& input) const;
 
   std::vector<Component> components_;
   std::shared_ptr<ScoreObserver> observer_;
