@@ -129,7 +129,7 @@ class ProbeServer:
                 pass
 
         host, _, port = address.rpartition(":")
-        if not port.isdecimal():
+        if not port.isdecimal() or int(port) > 65535:
             raise ValueError(f"{address} is not HOST:PORT")
         host = host.strip("[]")
 
@@ -137,7 +137,10 @@ class ProbeServer:
             address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
             daemon_threads = True
 
-        self._server = Listener((host, int(port)), Handler)
+        try:
+            self._server = Listener((host, int(port)), Handler)
+        except OSError as error:
+            raise OSError(f"cannot listen on {address}: {error}") from None
         self.address = f"{address.rpartition(':')[0]}:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 

@@ -162,6 +162,11 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- $sandbox := .Values.reward.sandbox -}}
+{{- $class := ternary $sandbox.pods.runtimeClassName .Values.reward.runtimeClassName $sandbox.pods.enabled -}}
+{{- if and .Values.reward.enabled $sandbox.enabled (regexMatch "gvisor|runsc" $class) -}}
+{{- fail (printf "%s.runtimeClassName is %s: gVisor has neither Landlock nor seccomp's notifications, so the sandbox would not start; use another class, such as Kata's" (ternary "reward.sandbox.pods" "reward" $sandbox.pods.enabled) $class) -}}
+{{- end -}}
 {{- if include "freshet.sandboxPods" . -}}
 {{- if not (include "freshet.tls" .) -}}
 {{- fail "reward.sandbox.pods.enabled is true without TLS: programs and verdicts would be readable and could be forged; choose another tls.mode, or set reward.sandbox.pods.enabled=false" -}}

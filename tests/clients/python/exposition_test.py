@@ -71,9 +71,11 @@ class ProbesTest(unittest.TestCase):
             self.assertEqual(get(server.address, "/healthz")[0], 200)
 
     def test_an_address_that_is_none_is_refused(self):
-        for address in ("127.0.0.1", "127.0.0.1:x", ""):
+        for address in ("127.0.0.1", "127.0.0.1:x", "127.0.0.1:65536", ""):
             with self.assertRaises(ValueError):
                 ProbeServer(address, [])
+        with ProbeServer("127.0.0.1:0", []) as server, self.assertRaisesRegex(OSError, server.address):
+            ProbeServer(server.address, [])
 
 
 class Steps:
