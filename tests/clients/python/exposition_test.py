@@ -142,28 +142,49 @@ class CountsTest(unittest.TestCase):
 
 @unittest.skipUnless(shutil.which("openssl"), "openssl is not installed")
 class CertificatesTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.files = {"cert": str(self.folder / "cert"), "key": str(self.folder / "key")}
+
+    def renew(self):
+        """The new certificate, which is its own authority."""
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+                        "-nodes", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+                        "-keyout", self.files["key"], "-out", self.files["cert"]], check=True, capture_output=True)
+        return (self.folder / "cert").read_text()
+
     def test_renewed_certificates_are_served_without_a_restart(self):
-        with tempfile.TemporaryDirectory() as name:
-            folder = pathlib.Path(name)
+        def served(address):
+            host, port = address.split(":")
+            return ssl.get_server_certificate((host, int(port)), timeout=SECONDS)
 
-            def renew():
-                subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-                                "-nodes", "-subj", "/CN=localhost", "-keyout", folder / "key", "-out", folder / "cert"],
-                               check=True, capture_output=True)
-                return (folder / "cert").read_text()
+        first = self.renew()
+        with freshet.EnvironmentServer(Steps, "127.0.0.1:0", **self.files) as server:
+            self.assertEqual(served(server.address), first)
+            second = self.renew()
+            self.assertEqual(served(server.address), second)
+            (self.folder / "key").unlink()  # keeps the last ones
+            self.assertEqual(served(server.address), second)
 
-            def served(address):
-                host, port = address.split(":")
-                return ssl.get_server_certificate((host, int(port)), timeout=SECONDS)
+    def test_callers_need_a_certificate_of_the_authority_that_is_given(self):
+        def listed(address, **identity):
+            root = (self.folder / "cert").read_bytes()
+            credentials = grpc.ssl_channel_credentials(root, **identity)
+            with grpc.secure_channel(address, credentials,
+                                     options=[("grpc.ssl_target_name_override", "localhost")]) as channel:
+                stub = env_service_pb2_grpc.EnvServiceStub(channel)
+                return len(stub.ListEnvironments(env_pb.ListEnvironmentsRequest(), timeout=SECONDS).environments)
 
-            first = renew()
-            files = {"cert": str(folder / "cert"), "key": str(folder / "key")}
-            with freshet.EnvironmentServer(Steps, "127.0.0.1:0", **files) as server:
-                self.assertEqual(served(server.address), first)
-                second = renew()
-                self.assertEqual(served(server.address), second)
-                (folder / "key").unlink()  # keeps the last ones
-                self.assertEqual(served(server.address), second)
+        self.renew()
+        with freshet.EnvironmentServer(Steps, "127.0.0.1:0", ca=self.files["cert"], **self.files) as server:
+            with self.assertRaises(grpc.RpcError) as caught:
+                listed(server.address)
+            self.assertEqual(caught.exception.code(), grpc.StatusCode.UNAVAILABLE)
+            identity = {"private_key": (self.folder / "key").read_bytes(),
+                        "certificate_chain": (self.folder / "cert").read_bytes()}
+            self.assertEqual(listed(server.address, **identity), 1)
 
 
 if __name__ == "__main__":
