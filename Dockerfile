@@ -1,11 +1,12 @@
 # Freshet's images. One stage compiles everything. The images contain only the programs and their
-# libraries: no shell, no package manager, no compiler. reward-python and sandbox are
+# libraries: no shell, no package manager, no compiler. reward-python, env-python and sandbox are
 # based on Debian and contain a shell.
 #
 #   control       freshet-controller, -reward, -env, the freshet command, redis-server
 #   compute       freshet-rollout, -trainer, freshet local, LibTorch for CPUs
 #   compute-cuda  compute with LibTorch's CUDA libraries; the node provides the driver
 #   reward-python Python with freshet.reward_server and Math-Verify
+#   env-python    Python with freshet.environment_server, Gymnasium, clients of OpenEnv and MCP
 #   sandbox       freshet-sandbox with Python, g++, Node.js and bash
 #
 # ./dev image builds them and prints their sizes. To build one by hand:
@@ -88,7 +89,7 @@ WORKDIR /home/freshet
 ENTRYPOINT ["/usr/bin/freshet"]
 CMD ["--help"]
 
-# The Python client and what it needs, in a virtual environment.
+# The Python client and what it needs, in a virtual environment for each image.
 FROM ${BASE} AS build-python
 ENV DEBIAN_FRONTEND=noninteractive
 WORKDIR /src
@@ -103,6 +104,12 @@ RUN --mount=type=cache,target=/cache --mount=type=secret,id=ca,target=/run/secre
     /opt/freshet/bin/pip install -q --cache-dir /cache/pip './clients/python[math]' && \
     /opt/freshet/bin/python -m compileall -q /opt/freshet && \
     /opt/freshet/bin/python -m freshet.reward_server --help >/dev/null
+RUN --mount=type=cache,target=/cache --mount=type=secret,id=ca,target=/run/secrets/ca \
+    if [ -s /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi; \
+    python3 -m venv /opt/environments && \
+    /opt/environments/bin/pip install -q --cache-dir /cache/pip './clients/python[gymnasium,mcp,openenv]' && \
+    /opt/environments/bin/python -m compileall -q /opt/environments && \
+    /opt/environments/bin/python -m freshet.environment_server --help >/dev/null
 
 FROM ${BASE} AS reward-python
 ARG VERSION=0.1.0
@@ -119,6 +126,23 @@ ENV PATH=/opt/freshet/bin:/usr/bin:/bin HOME=/tmp PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 WORKDIR /tmp
 ENTRYPOINT ["python3", "-m", "freshet.reward_server"]
+CMD ["--help"]
+
+FROM ${BASE} AS env-python
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="freshet-env-python" \
+      org.opencontainers.image.description="Freshet: environments in Python" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+RUN apt-get update -qq && \
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3 >/dev/null && \
+    rm -rf /var/lib/apt/lists/* /var/cache/apt/archives/*.deb
+COPY --from=build-python /opt/environments/ /opt/environments/
+ENV PATH=/opt/environments/bin:/usr/bin:/bin HOME=/tmp PYTHONDONTWRITEBYTECODE=1
+USER 10001:10001
+WORKDIR /tmp
+ENTRYPOINT ["python3", "-m", "freshet.environment_server"]
 CMD ["--help"]
 
 FROM ${BASE} AS sandbox

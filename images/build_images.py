@@ -19,7 +19,7 @@ import tempfile
 import time
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TARGETS = ["control", "compute", "compute-cuda", "reward-python", "sandbox"]
+TARGETS = ["control", "compute", "compute-cuda", "reward-python", "env-python", "sandbox"]
 BASE = "docker.io/library/debian:12"
 LOCAL_BASE = "localhost/debian:12"
 # Maximum image sizes in MB.

@@ -12,6 +12,7 @@ import infrastructure
 import overview
 import pipeline
 import policy
+import signals
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "freshet" / "dashboards"
 MAX_PANELS = 16
@@ -20,7 +21,7 @@ MAX_PANELS = 16
 def files():
     """Returns {file name: text}."""
     made = {}
-    for dashboard in (module.DASHBOARD for module in (overview, pipeline, policy, infrastructure)):
+    for dashboard in (module.DASHBOARD for module in (overview, pipeline, policy, signals, infrastructure)):
         assert len(dashboard["panels"]) <= MAX_PANELS, f"{dashboard['uid']}: {len(dashboard['panels'])} panels"
         name = dashboard["uid"].removeprefix("freshet-") + ".json"
         made[name] = json.dumps(dashboard, indent=2) + "\n"

@@ -90,6 +90,7 @@ grpc::ChannelArguments Arguments(const ChannelOptions& options) {
   } else {
     args.SetServiceConfigJSON(ServiceConfig(options.idempotent_methods));
   }
+  if (options.all_addresses) args.SetLoadBalancingPolicyName("round_robin");
   if (!options.tls.server_name.empty()) args.SetSslTargetNameOverride(options.tls.server_name);
   return args;
 }

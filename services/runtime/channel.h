@@ -44,6 +44,9 @@ struct ChannelOptions {
   absl::Duration max_reconnect_backoff = absl::Seconds(2);
   // By default, channels to the same address share a connection.
   bool own_connection = false;
+  // Connects to every address that the name has, and gives each call to the next one that answers.
+  // By default all calls go to the first.
+  bool all_addresses = false;
 };
 
 // Minimum ping interval of clients; the server closes the connection if they ping more often.

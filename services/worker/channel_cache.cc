@@ -7,7 +7,9 @@
 namespace freshet::runtime {
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelCache::Get(const std::string& address) {
-  return Open(address, options_);
+  ChannelOptions options = options_;
+  options.all_addresses = true;
+  return Open(address, options);
 }
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelCache::Get(const std::string& address,

@@ -22,8 +22,8 @@ class ChannelCache {
 
   explicit ChannelCache(ChannelOptions options) : options_(std::move(options)) {}
 
-  // Channel to an address that a job names; the server certificate must match its host. Errors as
-  // for MakeChannel; RESOURCE_EXHAUSTED if kMaxChannels are in use.
+  // Channel to an address that a job names, and to all servers behind its name; their certificates
+  // must match its host. Errors as for MakeChannel; RESOURCE_EXHAUSTED if kMaxChannels are in use.
   absl::StatusOr<std::shared_ptr<grpc::Channel>> Get(const std::string& address)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Channel to a member with `role`, whose certificate is checked as in ForMember. Same errors.

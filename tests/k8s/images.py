@@ -5,7 +5,7 @@ import shlex
 
 from kube import Failure, run
 
-TARGETS = ("control", "compute", "compute-cuda", "reward-python", "sandbox")
+TARGETS = ("control", "compute", "compute-cuda", "reward-python", "env-python", "sandbox")
 
 
 def images_of(manifests):

@@ -64,6 +64,7 @@ class Cluster(launcher.Processes):
             self.start_roles("controller-0")
             workers = [*(f"rollout-{i}" for i in range(self.rollouts)), "reward-0", "env-0", "trainer-0"]
             self.start_roles(*workers)
+            self._start_sandbox()
             await_true("workers", lambda: self._workers() == len(workers))
             self._start_prometheus()
         except BaseException:
@@ -90,6 +91,12 @@ class Cluster(launcher.Processes):
         with urllib.request.urlopen(f"http://{self.http['controller-0']}/metrics", timeout=10) as page:
             text = page.read().decode()
         return sum(float(value) for value in re.findall(r'^freshet_workers\{[^}]*state="ready"[^}]*\} (\S+)', text, re.M))
+
+    def _start_sandbox(self):
+        self.start("sandbox-0", self.program("sandbox"), "--listen=127.0.0.1:0", "--workers=1")
+        found = re.compile(r"^ready sandbox http=(\S+)", re.MULTILINE)
+        self.await_ready("sandbox-0", lambda: found.search(self.log("sandbox-0")))
+        self.http["sandbox-0"] = found.search(self.log("sandbox-0"))[1]
 
     def _start_prometheus(self):
         port = free_port()

@@ -52,7 +52,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder, Cluster(args.binaries, pathlib.Path(folder), args.rollouts) as cluster:
         begin, end = run(cluster, args.job, args.settings)
         values = {"namespace": "watching", "job": "watched", "__rate_interval": "10s"}
-        names = ("overview", "pipeline", "policy", "infrastructure")
+        names = ("overview", "pipeline", "policy", "signals", "infrastructure")
         lacking = render.draw(names, render.View(cluster.prometheus, values, begin, end), args.out)
     for panel in lacking:
         print(f"no data: {panel}", file=sys.stderr)

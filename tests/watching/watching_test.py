@@ -71,8 +71,8 @@ class DashboardsTest(unittest.TestCase):
                                 capture_output=True, text=True)
         self.assertEqual((result.returncode, result.stdout), (0, "ok\n"), result.stderr)
 
-    def test_there_are_four_with_few_panels_and_names_of_their_own(self):
-        self.assertEqual(sorted(DASHBOARDS), ["infrastructure", "overview", "pipeline", "policy"])
+    def test_there_are_five_with_few_panels_and_names_of_their_own(self):
+        self.assertEqual(sorted(DASHBOARDS), ["infrastructure", "overview", "pipeline", "policy", "signals"])
         for name, dashboard in DASHBOARDS.items():
             self.assertEqual(dashboard["uid"], f"freshet-{name}")
             self.assertLessEqual(len(dashboard["panels"]), MAX_PANELS)

@@ -26,6 +26,7 @@ from freshet.environments import serve_env
 from freshet.gymnasium_environment import gymnasium_environment
 from freshet.mcp_environment import mcp_environment
 from freshet.openenv_environment import openenv_environment
+from freshet.serving import DRAIN_SECONDS
 
 
 def _gymnasium(id: str, arguments: dict[str, Any] | None = None) -> Callable[[], Any]:
@@ -85,17 +86,25 @@ def main() -> None:
     parser.add_argument("file", metavar="FILE", help="maps names to environments")
     parser.add_argument("--listen", default="127.0.0.1:7081", help="HOST:PORT (%(default)s)")
     parser.add_argument("--max-episodes", type=int, default=1024, help="open at a time (%(default)s)")
+    parser.add_argument("--http-listen", default="", help="HOST:PORT of probes and metrics (none)")
+    parser.add_argument(
+        "--drain-seconds", type=float, default=DRAIN_SECONDS, help="for open episodes at the end (%(default)s)"
+    )
     for name, text in (("cert", "certificate"), ("key", "its key"), ("ca", "CA of the callers")):
         parser.add_argument(f"--{name}", help=f"PEM file: {text}")
     parser.add_argument("--insecure", action="store_true", help="listen without TLS on any address")
     given = parser.parse_args()
     if given.max_episodes < 1:
         parser.error("--max-episodes must be above 0")
+    if not given.drain_seconds >= 0:
+        parser.error("--drain-seconds must be at least 0")
     try:
         serve_env(
             load(given.file),
             given.listen,
             max_episodes=given.max_episodes,
+            http_address=given.http_listen,
+            drain_seconds=given.drain_seconds,
             cert=given.cert,
             key=given.key,
             ca=given.ca,

@@ -17,7 +17,8 @@ import grpc
 
 from freshet.env.v1 import env_service_pb2 as pb
 from freshet.env.v1 import env_service_pb2_grpc
-from freshet.serving import Server
+from freshet.environment_metrics import EnvironmentMetrics
+from freshet.serving import DRAIN_SECONDS, Server
 
 _log = logging.getLogger("freshet.environment")
 _MAX_ERROR_CHARACTERS = 500
@@ -151,12 +152,19 @@ class _InLoop:
 class _Episodes:
     """The consecutive episodes of one stream."""
 
-    def __init__(self, kinds: Mapping[str, Callable[[], Any]], context: grpc.ServicerContext):
+    def __init__(
+        self,
+        kinds: Mapping[str, Callable[[], Any]],
+        metrics: EnvironmentMetrics,
+        context: grpc.ServicerContext,
+    ):
         self._kinds = kinds
+        self._metrics = metrics
         self._context = context
         self._name: str | None = None
         self._environment: Any = None
         self._running = False
+        self._turns = 0
 
     def answer(self, request: pb.EpisodeRequest) -> pb.EpisodeReply:
         if request.HasField("reset"):
@@ -177,25 +185,29 @@ class _Episodes:
 
     def _reset(self, reset: pb.Reset) -> pb.EpisodeReply:
         name = self._named(reset.environment)
+        self._end("abandoned")
         if name != self._name:
             self.close()
             make = self._kinds[name]
             self._environment = _InLoop(make(), self._context) if _is_async(make) else make()
             self._name = name
-        observation, info = self._environment.reset(seed=reset.seed, options=dict(reset.options))
         self._running = True
+        self._turns = 0
+        with self._metrics.step(name):
+            observation, info = self._environment.reset(seed=reset.seed, options=dict(reset.options))
         tools = getattr(self._environment, "tools", None) or []
         return _reply(observation, info, tools=[json.dumps(tool, ensure_ascii=False) for tool in tools])
 
     def _step(self, action: str) -> pb.EpisodeReply:
         if not self._running:
             raise _Fault(grpc.StatusCode.FAILED_PRECONDITION, "a step without a running episode")
-        observation, reward, terminated, truncated, info = self._environment.step(action)
+        self._turns += 1
+        with self._metrics.step(self._name):
+            observation, reward, terminated, truncated, info = self._environment.step(action)
         reward = float(reward)
         if not math.isfinite(reward):
             raise ValueError(f"the environment returned the reward {reward}")
-        self._running = not (terminated or truncated)
-        return _reply(
+        reply = _reply(
             observation,
             info,
             reward=reward,
@@ -203,11 +215,20 @@ class _Episodes:
             truncated=bool(truncated),
             invalid=bool((info or {}).get("invalid")),
         )
+        if terminated or truncated:
+            self._end("terminated" if terminated else "truncated")
+        return reply
 
-    def close(self) -> None:
+    def _end(self, outcome: str | None) -> None:
+        if self._running and outcome is not None:
+            self._metrics.ended(self._name, outcome, self._turns)
+        self._running = False
+
+    def close(self, outcome: str | None = None) -> None:
+        """outcome: of the running episode, if there is one; None: it does not count."""
+        self._end(outcome)
         close = getattr(self._environment, "close", None)
         self._environment = self._name = None
-        self._running = False
         try:
             if close is not None:
                 close()
@@ -231,6 +252,11 @@ class _EnvService(env_service_pb2_grpc.EnvServiceServicer):
         self._max_episodes = max_episodes
         self._lock = threading.Lock()
         self._open = 0
+        self.metrics = EnvironmentMetrics(self._open_episodes, max_episodes)
+
+    def _open_episodes(self) -> int:
+        with self._lock:
+            return self._open
 
     def Episode(
         self, requests: Iterator[pb.EpisodeRequest], context: grpc.ServicerContext
@@ -243,8 +269,9 @@ class _EnvService(env_service_pb2_grpc.EnvServiceServicer):
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 f"{self._max_episodes} episodes are open; try another worker",
             )
-        episodes = _Episodes(self._kinds, context)
+        episodes = _Episodes(self._kinds, self.metrics, context)
         fault = None
+        outcome: str | None = "abandoned"
         try:
             for request in requests:
                 if request.HasField("close"):
@@ -254,12 +281,14 @@ class _EnvService(env_service_pb2_grpc.EnvServiceServicer):
             fault = (error.code, str(error))
         except EnvironmentFull as error:
             fault = (grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+            outcome = None
         except Exception as error:  # whatever the user's class raises
             if context.is_active():
                 _log.warning("the environment failed", exc_info=True)
+                outcome = "failed"
             fault = (grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
         finally:
-            episodes.close()
+            episodes.close(outcome)
             with self._lock:
                 self._open -= 1
         if fault is not None:
@@ -273,10 +302,8 @@ class _EnvService(env_service_pb2_grpc.EnvServiceServicer):
             pb.EnvironmentInfo(name=name, description=(inspect.getdoc(_what(kind)) or "").split("\n", 1)[0])
             for name, kind in sorted(self._kinds.items())
         ]
-        with self._lock:
-            open_episodes = self._open
         return pb.ListEnvironmentsReply(
-            environments=infos, open_episodes=open_episodes, max_episodes=self._max_episodes
+            environments=infos, open_episodes=self._open_episodes(), max_episodes=self._max_episodes
         )
 
 
@@ -300,7 +327,9 @@ class EnvironmentServer(Server):
             kinds = {name or getattr(cls, "name", None) or _what(cls).__name__: cls}
         # Each open episode occupies a thread. The extra ones serve ListEnvironments and refusals.
         super().__init__(address, max_episodes + 4, **tls)
-        env_service_pb2_grpc.add_EnvServiceServicer_to_server(_EnvService(kinds, max_episodes), self._server)
+        service = _EnvService(kinds, max_episodes)
+        self.metrics = service.metrics.shown
+        env_service_pb2_grpc.add_EnvServiceServicer_to_server(service, self._server)
 
 
 def serve_env(
@@ -309,6 +338,8 @@ def serve_env(
     *,
     name: str | None = None,
     max_episodes: int = 64,
+    http_address: str = "",
+    drain_seconds: float = DRAIN_SECONDS,
     **tls: Any,
 ) -> None:
     """Serves `cls` as an environment until SIGTERM or Ctrl-C.
@@ -330,6 +361,9 @@ def serve_env(
     Instead of one class it may be a dict of several by name. Jobs then name one: environment.name.
 
     name: the name that jobs use; default: cls.name, else the class name.
-    max_episodes: maximum number of concurrent episodes. tls: as in serve_reward.
+    max_episodes: maximum number of concurrent episodes. http_address, drain_seconds: of Server.run.
+    tls: as in serve_reward.
     """
-    EnvironmentServer(cls, address, name=name, max_episodes=max_episodes, **tls).run("environment")
+    EnvironmentServer(cls, address, name=name, max_episodes=max_episodes, **tls).run(
+        "environment", http_address, drain_seconds
+    )

@@ -62,6 +62,7 @@ def main() -> None:
     )
     parser.add_argument("--seconds", type=float, default=10.0, help="limit of a call (%(default)s)")
     parser.add_argument("--memory-mb", type=int, default=2048, help="limit of a process (%(default)s)")
+    parser.add_argument("--http-listen", default="", help="HOST:PORT of probes and metrics (none)")
     for name, text in (("cert", "certificate"), ("key", "its key"), ("ca", "CA of the callers")):
         parser.add_argument(f"--{name}", help=f"PEM file: {text}")
     parser.add_argument("--insecure", action="store_true", help="listen without TLS on any address")
@@ -87,6 +88,7 @@ def main() -> None:
                 functions,
                 given.listen,
                 workers=_WORKERS * len(functions),
+                http_address=given.http_listen,
                 cert=given.cert,
                 key=given.key,
                 ca=given.ca,

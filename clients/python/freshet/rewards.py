@@ -12,9 +12,10 @@ from typing import Any
 
 import grpc
 
+from freshet.exposition import Counter, Histogram
 from freshet.reward.v1 import reward_service_pb2 as pb
 from freshet.reward.v1 import reward_service_pb2_grpc
-from freshet.serving import Server
+from freshet.serving import DRAIN_SECONDS, Server
 from freshet.trajectory.v1 import trajectory_pb2
 
 _log = logging.getLogger("freshet.reward")
@@ -113,17 +114,34 @@ class _RewardService(reward_service_pb2_grpc.RewardServiceServicer):
         if not functions:
             raise ValueError("there is no function to serve")
         self._functions = {name: _Function(function) for name, function in functions.items()}
+        self._scores = Counter(
+            "freshet_reward_function_scores_total", "Scores of a function by outcome.", "function", "outcome"
+        )
+        self._seconds = Histogram(
+            "freshet_reward_function_seconds",
+            "Seconds that a function took for one sample, the wait for a free process included.",
+            (0.001, 0.01, 0.1, 1, 10, 60),
+            "function",
+        )
+        self.metrics = [self._scores, self._seconds]
 
-    def _named(self, name: str, context: grpc.ServicerContext) -> _Function:
-        function = self._functions.get(name)
-        if function is None and not name and len(self._functions) == 1:
-            function = next(iter(self._functions.values()))
-        if function is None:
+    def _named(self, name: str, context: grpc.ServicerContext) -> str:
+        if not name and len(self._functions) == 1:
+            return next(iter(self._functions))
+        if name not in self._functions:
             offered = ", ".join(sorted(filter(None, self._functions))) or "one without a name"
             context.abort(
                 grpc.StatusCode.NOT_FOUND, f"no function {name[:63]!r} is offered here, but: {offered}"
             )
-        return function
+        return name
+
+    def _score(self, name: str, item: pb.ScoreItem) -> trajectory_pb2.Score:
+        start = time.monotonic()
+        score = self._functions[name].score(item)
+        self._seconds.observe(time.monotonic() - start, name)
+        outcome = trajectory_pb2.ScoreOutcome.Name(score.outcome)
+        self._scores.add(name, outcome.removeprefix("SCORE_OUTCOME_").lower())
+        return score
 
     def Score(self, request: pb.ScoreRequest, context: grpc.ServicerContext) -> pb.ScoreReply:
         if not 1 <= len(request.items) <= _MAX_ITEMS:
@@ -131,7 +149,7 @@ class _RewardService(reward_service_pb2_grpc.RewardServiceServicer):
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"{len(request.items)} items; send 1 to {_MAX_ITEMS}",
             )
-        function = self._named(request.function, context)
+        name = self._named(request.function, context)
         remaining = context.time_remaining()
         token = _deadline.set(math.inf if remaining is None else time.monotonic() + remaining)
         try:
@@ -141,7 +159,7 @@ class _RewardService(reward_service_pb2_grpc.RewardServiceServicer):
                     error = "no time was left for this item"
                     scores.append(_failed(trajectory_pb2.SCORE_OUTCOME_TIMEOUT, error))
                     continue
-                scores.append(function.score(item))
+                scores.append(self._score(name, item))
             return pb.ScoreReply(scores=scores)
         finally:
             _deadline.reset(token)
@@ -164,9 +182,9 @@ class RewardServer(Server):
     ):
         functions = function if isinstance(function, Mapping) else {"": function}
         super().__init__(address, workers, **tls)
-        reward_service_pb2_grpc.add_RewardServiceServicer_to_server(
-            _RewardService(functions), self._server
-        )
+        service = _RewardService(functions)
+        self.metrics = service.metrics
+        reward_service_pb2_grpc.add_RewardServiceServicer_to_server(service, self._server)
 
 
 def serve_reward(
@@ -174,6 +192,8 @@ def serve_reward(
     address: str = "127.0.0.1:7080",
     *,
     workers: int = _WORKERS,
+    http_address: str = "",
+    drain_seconds: float = DRAIN_SECONDS,
     **tls: Any,
 ) -> None:
     """Serves `function` as a reward until SIGTERM or Ctrl-C.
@@ -194,6 +214,7 @@ def serve_reward(
 
     workers: number of concurrent calls, one thread each. Further calls queue while their time limit
     (reward.timeout_ms) runs. A job makes up to reward.parallel concurrent calls, 16 by default.
-    tls: cert, key, ca (PEM files), insecure, as in freshet.serving.Server.
+    http_address, drain_seconds: of Server.run. tls: cert, key, ca (PEM files), insecure, as in
+    freshet.serving.Server.
     """
-    RewardServer(function, address, workers=workers, **tls).run("reward")
+    RewardServer(function, address, workers=workers, **tls).run("reward", http_address, drain_seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import pathlib
 import signal
@@ -10,8 +11,13 @@ from concurrent import futures
 
 import grpc
 
+from freshet.exposition import ProbeServer
+
 _MAX_MESSAGE_BYTES = 16 << 20  # limit of a call's prompts and completions
 DRAIN_SECONDS = 10.0
+# Clients resolve the name of a server again when a connection ends, so they find further servers behind
+# it within about this time. Calls in progress keep their connection.
+_CONNECTION_AGE_MS = 60_000
 
 
 def _is_loopback(address: str) -> bool:
@@ -24,12 +30,41 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
+def _credentials(cert: str, key: str, ca: str | None) -> grpc.ServerCredentials:
+    """Those of the files, which are read again when they have changed."""
+
+    def read() -> list[bytes]:
+        return [pathlib.Path(file).read_bytes() for file in (key, cert, ca) if file]
+
+    def configuration(files: list[bytes]) -> grpc.ServerCertificateConfiguration:
+        return grpc.ssl_server_certificate_configuration([(files[0], files[1])], *files[2:])
+
+    latest = read()
+
+    def renewed() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal latest
+        try:
+            files = read()
+        except OSError:
+            return None  # keeps the present ones
+        if files == latest:
+            return None
+        latest = files
+        return configuration(files)
+
+    return grpc.dynamic_ssl_server_credentials(
+        configuration(latest), renewed, require_client_authentication=ca is not None
+    )
+
+
 class Server:
     """A gRPC server in background threads of this process.
 
     address: HOST:PORT; port 0 chooses a free port. Without TLS it must be a loopback address, unless
-    `insecure` is set.
+    `insecure` is set. Renewed certificates are loaded without a restart.
     """
+
+    metrics: tuple | list = ()  # that `run` shows
 
     def __init__(
         self,
@@ -48,16 +83,12 @@ class Server:
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
             ("grpc.http2.min_ping_interval_without_data_ms", 500),
             ("grpc.keepalive_permit_without_calls", 1),
+            ("grpc.max_connection_age_ms", _CONNECTION_AGE_MS),
         ]
         self._server = grpc.server(futures.ThreadPoolExecutor(workers), options=options)
         try:
             if cert and key:
-                credentials = grpc.ssl_server_credentials(
-                    [(pathlib.Path(key).read_bytes(), pathlib.Path(cert).read_bytes())],
-                    root_certificates=pathlib.Path(ca).read_bytes() if ca else None,
-                    require_client_auth=ca is not None,
-                )
-                port = self._server.add_secure_port(address, credentials)
+                port = self._server.add_secure_port(address, _credentials(cert, key, ca))
             elif _is_loopback(address) or insecure:
                 port = self._server.add_insecure_port(address)
             else:
@@ -88,19 +119,31 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def run(self, what: str) -> None:
-        """Serves until SIGTERM or Ctrl-C, then drains."""
-        self.start()
-        print(f"{what} at {self.address}; press Ctrl-C to stop", flush=True)
+    def run(self, what: str, http_address: str = "", drain_seconds: float = DRAIN_SECONDS) -> None:
+        """Serves until SIGTERM or Ctrl-C, then drains.
+
+        http_address: HOST:PORT of /healthz, /readyz and /metrics, in plaintext; "": none.
+        drain_seconds: for calls in progress.
+        """
         stop = threading.Event()
-        previous = {}
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                previous[number] = signal.signal(number, lambda *_: stop.set())
-        try:
-            while not stop.wait(1.0):
-                pass
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-            self.stop()
+        with contextlib.ExitStack() as probes:
+            shown = ""
+            if http_address:
+                server = probes.enter_context(
+                    ProbeServer(http_address, self.metrics, ready=lambda: not stop.is_set())
+                )
+                shown = f", metrics at {server.address}"
+            self.start()
+            print(f"{what} at {self.address}{shown}; press Ctrl-C to stop", flush=True)
+            previous = {}
+            if threading.current_thread() is threading.main_thread():
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    previous[number] = signal.signal(number, lambda *_: stop.set())
+            try:
+                while not stop.wait(1.0):
+                    pass
+            finally:
+                for number, handler in previous.items():
+                    signal.signal(number, handler)
+                stop.set()
+                self.stop(drain_seconds)

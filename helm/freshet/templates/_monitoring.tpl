@@ -1,3 +1,31 @@
+{{/*
+The endpoints of a monitor: dict root, interval, relabelings. Those of containers beside a reward worker are targets of their
+own, POD/CONTAINER with the container as role.
+*/}}
+{{- define "freshet.metricsEndpoints" -}}
+{{- $given := . -}}
+{{- $beside := dict "http" "" -}}
+{{- $reward := .root.Values.reward -}}
+{{- if and $reward.enabled $reward.sandbox.enabled (not $reward.sandbox.pods.enabled) }}{{ $_ := set $beside "sandbox-http" "sandbox" }}{{ end -}}
+{{- if and $reward.enabled $reward.python.enabled }}{{ $_ := set $beside "python-http" "python" }}{{ end -}}
+{{- range $port, $container := $beside }}
+- port: {{ $port }}
+  path: /metrics
+  interval: {{ $given.interval }}
+  # Freshet's metrics use the label `job` for the id of a job.
+  honorLabels: true
+  relabelings:
+    {{- include "freshet.relabelings" (list $given.root list) | nindent 4 }}
+    {{- if $container }}
+    - {sourceLabels: [__meta_kubernetes_pod_name], targetLabel: instance, replacement: "$1/{{ $container }}"}
+    - {targetLabel: role, replacement: {{ $container }}}
+    {{- end }}
+    {{- with $given.relabelings }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* The target labels that rules and dashboards require: list ROOT MORE. */}}
 {{- define "freshet.relabelings" -}}
 - {targetLabel: job, replacement: freshet}

@@ -28,17 +28,24 @@ args:
   {{- if $python.enabled }}
   - --python-rewards=127.0.0.1:{{ int $python.port }}
   {{- end }}
-  {{- if $sandbox.enabled }}
+  {{- if include "freshet.sandboxPods" $root }}
+  - --sandbox=https://{{ include "freshet.peerName" (list $root "sandbox") }}:{{ int $sandbox.port }}
+  - --sandbox-ca=/etc/freshet/tls/ca.crt
+  - --sandbox-token-file=/etc/freshet/sandbox/token
+  {{- else if $sandbox.enabled }}
   - --sandbox=http://127.0.0.1:{{ int $sandbox.port }}
   {{- end }}
 initContainers:
   {{- if $python.enabled }}
   {{- include "freshet.pythonContainer" (list $root $python) | nindent 2 }}
   {{- end }}
-  {{- if $sandbox.enabled }}
+  {{- if and $sandbox.enabled (not $sandbox.pods.enabled) }}
   {{- include "freshet.sandboxContainer" (list $root $sandbox) | nindent 2 }}
   {{- end }}
 mounts:
+  {{- if include "freshet.sandboxPods" $root }}
+  - {name: sandbox-token, mountPath: /etc/freshet/sandbox, readOnly: true}
+  {{- end }}
   {{- range $servers }}
   {{- $flag := index . 0 }}
   {{- with index . 1 }}
@@ -68,26 +75,54 @@ volumes:
   - {name: python-rewards, configMap: {name: {{ . }}}}
   {{- end }}
   {{- end }}
-  {{- if $sandbox.enabled }}
+  {{- if include "freshet.sandboxPods" $root }}
+  {{- include "freshet.sandboxTokenVolume" $root | nindent 2 }}
+  {{- else if $sandbox.enabled }}
   - {name: sandbox, emptyDir: {medium: Memory, sizeLimit: {{ $sandbox.volumeSize | quote }}}}
   {{- end }}
 {{- end -}}
 
+{{/* "true" if the sandbox runs in pods of its own. */}}
+{{- define "freshet.sandboxPods" -}}
+{{- if and .Values.reward.enabled .Values.reward.sandbox.enabled .Values.reward.sandbox.pods.enabled }}true{{ end -}}
+{{- end -}}
+
+{{/* The token that reward workers present to sandboxes in pods of their own. */}}
+{{- define "freshet.sandboxTokenVolume" -}}
+- name: sandbox-token
+  secret:
+    secretName: {{ default (printf "%s-sandbox-token" (include "freshet.fullname" .)) .Values.reward.sandbox.pods.tokenSecret }}
+    defaultMode: 0440
+    items: [{key: token, path: token}]
+{{- end -}}
+
 {{/*
-The sandbox, a sidecar that starts before the worker and ends after it: list ROOT SANDBOX. It listens on loopback, which only
-an exec probe can reach.
+The sandbox: list ROOT SANDBOX. A sidecar of a reward worker starts before it, ends after it, and listens on loopback; only
+probes and metrics are on the pod's network.
 */}}
 {{- define "freshet.sandboxContainer" -}}
 {{- $root := index . 0 -}}
 {{- $sandbox := index . 1 -}}
-{{- $probe := printf "import urllib.request; urllib.request.urlopen('http://127.0.0.1:%d/healthz', timeout=5)" (int $sandbox.port) -}}
+{{- $pods := $sandbox.pods.enabled -}}
+{{- $http := ternary "http" "sandbox-http" $pods -}}
+{{- $httpPort := ternary 8081 8083 $pods -}}
 - name: sandbox
   image: {{ include "freshet.image" (list $root $sandbox.image $root.Values.image.sandbox) | quote }}
   imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+  {{- if not $pods }}
   restartPolicy: Always
+  {{- end }}
   command: [freshet-sandbox]
   args:
+    {{- if $pods }}
+    - --listen={{ $root.Values.bindAddress }}:{{ int $sandbox.port }}
+    - --tls-cert=/etc/freshet/tls/tls.crt
+    - --tls-key=/etc/freshet/tls/tls.key
+    - --token-file=/etc/freshet/sandbox/token
+    {{- else }}
     - --listen=127.0.0.1:{{ int $sandbox.port }}
+    {{- end }}
+    - --http-listen={{ $root.Values.bindAddress }}:{{ $httpPort }}
     - --folder=/sandbox/programs
     - --isolation={{ $sandbox.isolation }}
     - --workers={{ int $sandbox.workers }}
@@ -96,13 +131,18 @@ an exec probe can reach.
     - --max-tasks={{ int $sandbox.maxTasks }}
   env:
     - {name: HOME, value: /sandbox}
+  ports:
+    {{- if $pods }}
+    - {name: https, containerPort: {{ int $sandbox.port }}}
+    {{- end }}
+    - {name: {{ $http }}, containerPort: {{ $httpPort }}}
   startupProbe:
-    exec: {command: [python3, -c, {{ $probe | quote }}]}
+    httpGet: {path: /healthz, port: {{ $http }}}
     periodSeconds: 2
     timeoutSeconds: 10
     failureThreshold: 60
   livenessProbe:
-    exec: {command: [python3, -c, {{ $probe | quote }}]}
+    httpGet: {path: /healthz, port: {{ $http }}}
     periodSeconds: 30
     timeoutSeconds: 10
   resources:
@@ -111,9 +151,16 @@ an exec probe can reach.
     {{- toYaml $root.Values.containerSecurityContext | nindent 4 }}
   volumeMounts:
     - {name: sandbox, mountPath: /sandbox}
+    {{- if $pods }}
+    - {name: tls, mountPath: /etc/freshet/tls, readOnly: true}
+    - {name: sandbox-token, mountPath: /etc/freshet/sandbox, readOnly: true}
+    {{- end }}
 {{- end -}}
 
-{{/* The reward server, a sidecar that starts before the worker and ends after it: list ROOT PYTHON. It listens on loopback. */}}
+{{/*
+The reward server, a sidecar that starts before the worker and ends after it: list ROOT PYTHON. It listens on loopback; only
+probes and metrics are on the pod's network.
+*/}}
 {{- define "freshet.pythonContainer" -}}
 {{- $root := index . 0 -}}
 {{- $python := index . 1 -}}
@@ -124,6 +171,7 @@ an exec probe can reach.
   command: [python3, -m, freshet.reward_server]
   args:
     - --listen=127.0.0.1:{{ int $python.port }}
+    - --http-listen={{ $root.Values.bindAddress }}:8084
     - --processes={{ int $python.processes }}
     - --seconds={{ int $python.seconds }}
     - --memory-mb={{ int $python.memoryMb }}
@@ -136,14 +184,15 @@ an exec probe can reach.
     {{- with $python.env }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
-  {{- $probe := printf "import socket; socket.create_connection(('127.0.0.1', %d), 5)" (int $python.port) }}
+  ports:
+    - {name: python-http, containerPort: 8084}
   startupProbe:
-    exec: {command: [python3, -c, {{ $probe | quote }}]}
+    httpGet: {path: /healthz, port: python-http}
     periodSeconds: 2
     timeoutSeconds: 10
     failureThreshold: 60
   livenessProbe:
-    exec: {command: [python3, -c, {{ $probe | quote }}]}
+    httpGet: {path: /healthz, port: python-http}
     periodSeconds: 30
     timeoutSeconds: 10
   resources:

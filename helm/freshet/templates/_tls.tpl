@@ -10,11 +10,17 @@ All certificates, as a YAML list of {name, dnsNames, ipAddresses}. Peers and pol
 {{- if .Values.env.enabled }}{{ $roles = append $roles "env" }}{{ end -}}
 {{- if .Values.redis.enabled }}{{ $roles = append $roles "redis" }}{{ end -}}
 {{- if include "freshet.keda" . }}{{ $roles = append $roles "keda" }}{{ end -}}
+{{- $served := list "controller" "redis" -}}
+{{- if include "freshet.sandboxPods" . }}{{ $served = append $served "sandbox" }}{{ $roles = append $roles "sandbox" }}{{ end -}}
+{{- range fromYamlArray (include "freshet.environmentPools" .) -}}
+{{- $served = append $served (printf "env-%s" .) -}}
+{{- $roles = append $roles (printf "env-%s" .) -}}
+{{- end -}}
 {{- $out := list -}}
 {{- range $role := $roles -}}
 {{- $names := list (include "freshet.peerName" (list $root $role)) -}}
 {{- $ips := list -}}
-{{- if or (eq $role "controller") (eq $role "redis") -}}
+{{- if has $role $served -}}
 {{- $names = concat $names (list (printf "%s-%s" $fullname $role) (printf "%s-%s.%s" $fullname $role $namespace) (printf "%s-%s.%s.svc.%s" $fullname $role $namespace $root.Values.clusterDomain)) -}}
 {{- end -}}
 {{- if eq $role "controller" -}}

@@ -5,6 +5,7 @@
 {{- include "freshet.validateTls" . -}}
 {{- include "freshet.validatePools" . -}}
 {{- include "freshet.validateRoles" . -}}
+{{- include "freshet.validateEnvironments" . -}}
 {{- if and .Values.metrics.podMonitor.enabled .Values.metrics.serviceMonitor.enabled -}}
 {{- fail "metrics.podMonitor.enabled and metrics.serviceMonitor.enabled are both true: every pod would be scraped twice; set one of them to false" -}}
 {{- end -}}
@@ -82,8 +83,8 @@
 {{- fail (printf "tls.generated.renewBeforeDays is %d: it must be below tls.generated.validityDays, %d" (int $tls.generated.renewBeforeDays) (int $tls.generated.validityDays)) -}}
 {{- end -}}
 {{- range $name, $names := $tls.generated.extra -}}
-{{- if has $name (list "controller" "rollout" "reward" "env" "trainer" "redis" "keda" "user") -}}
-{{- fail (printf "tls.generated.extra.%s: %s is a role of the chart; choose another name" $name $name) -}}
+{{- if or (has $name (list "controller" "rollout" "reward" "env" "trainer" "redis" "keda" "user" "sandbox")) (hasPrefix "env-" $name) -}}
+{{- fail (printf "tls.generated.extra.%s: %s is a role or a pool of the chart; choose another name" $name $name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -161,7 +162,23 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- $taken := dict "7072" "the reward worker's gRPC port" "8081" "its metrics port" -}}
+{{- $sandbox := .Values.reward.sandbox -}}
+{{- $class := ternary $sandbox.pods.runtimeClassName .Values.reward.runtimeClassName $sandbox.pods.enabled -}}
+{{- if and .Values.reward.enabled $sandbox.enabled (regexMatch "gvisor|runsc" $class) -}}
+{{- fail (printf "%s.runtimeClassName is %s: gVisor has neither Landlock nor seccomp's notifications, so the sandbox would not start; use another class, such as Kata's" (ternary "reward.sandbox.pods" "reward" $sandbox.pods.enabled) $class) -}}
+{{- end -}}
+{{- if include "freshet.sandboxPods" . -}}
+{{- if not (include "freshet.tls" .) -}}
+{{- fail "reward.sandbox.pods.enabled is true without TLS: programs and verdicts would be readable and could be forged; choose another tls.mode, or set reward.sandbox.pods.enabled=false" -}}
+{{- end -}}
+{{- if .Values.reward.sandbox.pods.autoscaling.enabled -}}
+{{- include "freshet.validateBounds" (list "reward.sandbox.pods" .Values.reward.sandbox.pods.autoscaling) -}}
+{{- if lt (int .Values.reward.sandbox.pods.autoscaling.minReplicas) 1 -}}
+{{- fail "reward.sandbox.pods.autoscaling.minReplicas is 0: an HPA cannot scale from 0; set it to 1" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $taken := dict "7072" "the reward worker's gRPC port" "8081" "its metrics port" "8083" "the sandbox's metrics port" "8084" "the Python rewards' metrics port" -}}
 {{- range $name := list "python" "sandbox" -}}
 {{- $part := get $.Values.reward $name -}}
 {{- if $part.enabled -}}

@@ -43,6 +43,21 @@ absl::StatusOr<freshet::Score> CompositeScorer::Score(const ScoreInput& input) c
   return score;
 }
 
+absl::StatusOr<ComponentScore> CompositeScorer::Ask(const Component& component,
+                                                    const ScoreInput& input) const {
+  const absl::Time start = SystemClock::Get().Now();
+  absl::StatusOr<ComponentScore> score = component.scorer->Score(input);
+  if (score.ok() && !std::isfinite(score->value)) {
+    score = Internal("value is ", score->value, "; it must be finite");
+  }
+  if (observer_ != nullptr) {
+    observer_->OnComponent(component.name, score.status(),
+                           score.ok() ? score->outcome : ScoreOutcome::kInfraError,
+                           SystemClock::Get().Now() - start);
+  }
+  return score;
+}
+
 absl::StatusOr<freshet::Score> CompositeScorer::AddUp(const ScoreInput& input) const {
   const absl::Time deadline = SystemClock::Get().Now() + input.timeout;
   const std::string task = TaskOfRow(input.attributes);
@@ -63,14 +78,10 @@ absl::StatusOr<freshet::Score> CompositeScorer::AddUp(const ScoreInput& input) c
       return StatusOf(absl::StatusCode::kDeadlineExceeded, "component ", component.name,
                       ": no time left of ", absl::FormatDuration(input.timeout));
     }
-    const absl::StatusOr<ComponentScore> score = component.scorer->Score(rest);
+    const absl::StatusOr<ComponentScore> score = Ask(component, rest);
     if (!score.ok()) {
       return StatusOf(score.status().code(), "component ", component.name, ": ",
                       Message(score.status()));
-    }
-    if (!std::isfinite(score->value)) {
-      return Internal("component ", component.name, ": value is ", score->value,
-                      "; it must be finite");
     }
     result.reward += component.weight * score->value;
     AddSteps(component.weight, score->steps, steps);

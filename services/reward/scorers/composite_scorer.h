@@ -46,6 +46,8 @@ class CompositeScorer {
     Condition condition;
   };
   absl::StatusOr<freshet::Score> AddUp(const ScoreInput& input) const;
+  // A finite value, or why there is none.
+  absl::StatusOr<ComponentScore> Ask(const Component& component, const ScoreInput& input) const;
 
   std::vector<Component> components_;  // those without only_if first
   std::shared_ptr<ScoreObserver> observer_;

@@ -18,6 +18,9 @@ class ScoreObserver {
   virtual void OnBegin() = 0;
   // `status` is OK (with `outcome` kOk or kWrongFormat), the failure, or CANCELLED.
   virtual void OnEnd(const absl::Status& status, ScoreOutcome outcome, absl::Duration took) = 0;
+  // The same for one component of the sample's reward, before OnEnd.
+  virtual void OnComponent(const std::string& name, const absl::Status& status,
+                           ScoreOutcome outcome, absl::Duration took) = 0;
 };
 
 // The observers of a process, one per job. Thread-safe.

@@ -1,6 +1,8 @@
 #include "services/reward/service/reward_metrics.h"
 
 #include <array>
+#include <map>
+#include <string>
 #include <utility>
 
 namespace freshet {
@@ -25,7 +27,9 @@ ScoreOutcome OutcomeOf(const absl::Status& status, ScoreOutcome outcome) {
 class RewardMetrics::Job final : public ScoreObserver {
  public:
   Job(prometheus::Registry& registry, const std::string& job)
-      : in_hand_(GaugeFamily(registry, "freshet_reward_scoring_samples",
+      : registry_(registry),
+        job_(job),
+        in_hand_(GaugeFamily(registry, "freshet_reward_scoring_samples",
                              "Samples that are being scored now."),
                  Labels{{"job", job}}),
         seconds_(HistogramFamily(registry, "freshet_reward_score_seconds",
@@ -46,8 +50,41 @@ class RewardMetrics::Job final : public ScoreObserver {
     seconds_->Observe(absl::ToDoubleSeconds(took));
     outcomes_[static_cast<size_t>(OutcomeOf(status, outcome))]->Increment();
   }
+  void OnComponent(const std::string& name, const absl::Status& status, ScoreOutcome outcome,
+                   absl::Duration took) override ABSL_LOCKS_EXCLUDED(mu_) {
+    if (status.code() == absl::StatusCode::kCancelled) return;
+    MutexLock lock(mu_);
+    const auto [component, made] = components_.try_emplace(name);
+    if (made) component->second = MakeComponent(name);
+    component->second.seconds->Increment(absl::ToDoubleSeconds(took));
+    component->second.outcomes[static_cast<size_t>(OutcomeOf(status, outcome))]->Increment();
+  }
 
  private:
+  struct Component {
+    metrics::CounterSeries seconds;
+    std::array<metrics::CounterSeries, kOutcomes.size()> outcomes;
+  };
+
+  Component MakeComponent(const std::string& name) {
+    Component made;
+    made.seconds = {CounterFamily(registry_, "freshet_reward_component_seconds_total",
+                                  "Seconds that a component took to score samples."),
+                    Labels{{"job", job_}, {"component", name}}};
+    auto& scored =
+        CounterFamily(registry_, "freshet_reward_component_scores_total",
+                      "Scores of a component by outcome, also those that it remembered.");
+    for (size_t i = 0; i < kOutcomes.size(); ++i) {
+      made.outcomes[i] = {scored,
+                          Labels{{"job", job_}, {"component", name}, {"outcome", kOutcomes[i]}}};
+    }
+    return made;
+  }
+
+  prometheus::Registry& registry_;
+  const std::string job_;
+  Mutex mu_;
+  std::map<std::string, Component> components_ ABSL_GUARDED_BY(mu_);  // at most 64 in a job
   metrics::GaugeSeries in_hand_;
   metrics::HistogramSeries seconds_;
   std::array<metrics::CounterSeries, kOutcomes.size()> outcomes_;

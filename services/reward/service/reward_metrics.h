@@ -15,8 +15,8 @@
 
 namespace freshet {
 
-// Prometheus metrics of a reward process: outcomes, latency and samples in flight, by job. Calls
-// outside of a job are counted under job "-". Thread-safe.
+// Prometheus metrics of a reward process: outcomes and latency by job, and by component of its
+// reward, and samples in flight. Calls outside of a job are counted under job "-". Thread-safe.
 class RewardMetrics final : public ScoreObservers {
  public:
   // `registry` must outlive this object and the observers.

@@ -27,9 +27,11 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/version.h"
+#include "services/runtime/certificate_metrics.h"
 #include "services/runtime/channel.h"
 #include "services/runtime/endpoint_options.h"
 #include "services/runtime/http_server.h"
+#include "services/runtime/process_metrics.h"
 #include "services/runtime/queue_metrics.h"
 #include "services/runtime/readiness.h"
 #include "services/runtime/series.h"
@@ -51,6 +53,7 @@ constexpr char kPython[] = "/usr/bin/python3";
 
 struct Flags {
   std::string listen = "127.0.0.1:8100";
+  std::string http_listen;
   std::string token_file;
   runtime::TlsFiles tls;
   bool insecure = false;
@@ -68,6 +71,8 @@ struct Flags {
 
 void AddFlags(const Command& app, Flags& flags) {
   app.Add("--listen", flags.listen, "HOST:PORT of the API, probes and metrics").ShowDefault();
+  app.Add("--http-listen", flags.http_listen,
+          "HOST:PORT of probes and metrics only, in plaintext; default: none");
   app.Add("--token-file", flags.token_file, "file with the token that callers must send");
   app.Add("--tls-cert", flags.tls.cert, "PEM file: certificate chain");
   app.Add("--tls-key", flags.tls.key, "PEM file: its private key");
@@ -110,6 +115,9 @@ absl::Status CheckFlags(const Flags& flags) {
     return InvalidArgument("--python ", flags.python, " is not a program");
   }
   FRESHET_RETURN_IF_ERROR(runtime::HttpServer::CheckListen(flags.listen, "--listen"));
+  if (!flags.http_listen.empty()) {
+    FRESHET_RETURN_IF_ERROR(runtime::HttpServer::CheckListen(flags.http_listen, "--http-listen"));
+  }
   if (flags.tls.cert.empty() != flags.tls.key.empty()) {
     return InvalidArgument("--tls-cert and --tls-key need each other");
   }
@@ -173,12 +181,21 @@ WorkerPoolOptions PoolOptions(const Flags& flags, const std::string& folder) {
   return options;
 }
 
-// freshet_sandbox_*.
+// The limits of programs in metrics.
+constexpr std::pair<v1::CommandResult::End, const char*> kLimits[] = {
+    {v1::CommandResult::END_TIME_LIMIT, "time"},
+    {v1::CommandResult::END_MEMORY_LIMIT, "memory"},
+    {v1::CommandResult::END_FOLDER_LIMIT, "folder"},
+    {v1::CommandResult::END_OUTPUT_LIMIT, "output"},
+};
+
+// freshet_sandbox_*, and those of every process. Thread-safe.
 class Metrics {
  public:
-  Metrics(prometheus::Registry& registry, const WorkerPool& pool, int64_t max_queued,
-          int64_t workers)
+  Metrics(prometheus::Registry& registry, const WorkerPool& pool, const runtime::TlsFiles& tls,
+          int64_t max_queued, int64_t workers)
       : pool_(pool),
+        process_(registry, "sandbox", Version()),
         programs_(metrics::CounterFamily(registry, "freshet_sandbox_programs_total",
                                          "Programs that were run."),
                   {}),
@@ -186,11 +203,18 @@ class Metrics {
                                      "Workers that were lost while they ran a program."),
               {}),
         refused_(metrics::CounterFamily(registry, "freshet_sandbox_refused_programs_total",
-                                        "Programs refused because too many waited."),
+                                        "Programs refused because too many waited, or they had "
+                                        "waited too long."),
                  {}),
         queues_(registry) {
     queues_.Watch("sandbox_programs", max_queued, [&pool] { return pool.queued(); });
     queues_.Watch("sandbox_workers", workers, [&pool] { return pool.busy(); });
+    if (!tls.cert.empty()) certificate_.emplace(registry, tls.cert, tls.ca);
+    auto& limited = metrics::CounterFamily(registry, "freshet_sandbox_limited_programs_total",
+                                           "Programs that a limit ended.");
+    for (const auto& [end, name] : kLimits) {
+      limited_.emplace_back(limited, metrics::Labels{{"limit", name}});
+    }
     auto& layers = metrics::GaugeFamily(registry, "freshet_sandbox_layer_info",
                                         "1 for each layer that isolates programs.");
     for (const std::string& layer : pool.layers()) {
@@ -198,8 +222,14 @@ class Metrics {
       layers_.back()->Set(1);
     }
   }
-  void Refresh() {
+  void Refresh() ABSL_LOCKS_EXCLUDED(mu_) {
     const WorkerPoolCounters counters = pool_.counters();
+    const MutexLock lock(mu_);
+    process_.Refresh();
+    if (certificate_.has_value()) certificate_->Refresh();
+    for (size_t i = 0; i < limited_.size(); ++i) {
+      metrics::RaiseTo(*limited_[i], static_cast<double>(counters.limited.at(kLimits[i].first)));
+    }
     metrics::RaiseTo(*programs_, static_cast<double>(counters.programs));
     metrics::RaiseTo(*lost_, static_cast<double>(counters.lost_workers));
     metrics::RaiseTo(*refused_, static_cast<double>(counters.refused));
@@ -208,7 +238,11 @@ class Metrics {
 
  private:
   const WorkerPool& pool_;
+  Mutex mu_;
+  runtime::ProcessMetrics process_ ABSL_GUARDED_BY(mu_);
+  std::optional<runtime::CertificateMetrics> certificate_ ABSL_GUARDED_BY(mu_);
   metrics::CounterSeries programs_, lost_, refused_;
+  std::vector<metrics::CounterSeries> limited_;
   metrics::QueueMetrics queues_;
   std::vector<metrics::GaugeSeries> layers_;
 };
@@ -243,7 +277,7 @@ absl::Status Serve(const Flags& flags) {
                          << " reason=\"anyone who reaches it can run programs\"";
   }
   prometheus::Registry registry;
-  Metrics shown(registry, *pool, options.max_queued, options.workers);
+  Metrics shown(registry, *pool, flags.tls, options.max_queued, options.workers);
   runtime::Readiness readiness;
   const runtime::HttpRoutes probes =
       runtime::ProbeRoutes(readiness, registry, [&shown] { shown.Refresh(); });
@@ -267,6 +301,10 @@ absl::Status Serve(const Flags& flags) {
             reply->Send(probe == probes.end() ? runtime::HttpResponse{404} : probe->second());
           },
           limits, flags.tls));
+  std::unique_ptr<runtime::HttpServer> probe_server;
+  if (!flags.http_listen.empty()) {
+    FRESHET_ASSIGN_OR_RETURN(probe_server, runtime::HttpServer::Start(flags.http_listen, probes));
+  }
   Notification stop;
   const Interrupt interrupt([&stop](int count) {
     if (count > 1) ::_exit(kExitInterrupted);

@@ -202,7 +202,10 @@ absl::StatusOr<v1::Outcome> WorkerPool::RunIn(int64_t number, std::unique_ptr<Wo
     FRESHET_ASSIGN_OR_RETURN(worker, StartWorker(number));
   }
   absl::StatusOr<v1::Outcome> outcome = worker->Run(waiting.program);
-  if (outcome.ok()) return outcome;
+  if (outcome.ok()) {
+    CountLimit(*outcome);
+    return outcome;
+  }
   FRESHET_LOG(Warning) << "event=sandbox_worker_lost worker=" << number
                        << " reason=" << LogQuoted(Message(outcome.status()));
   EndWorker(std::move(worker));
@@ -211,9 +214,28 @@ absl::StatusOr<v1::Outcome> WorkerPool::RunIn(int64_t number, std::unique_ptr<Wo
   return Unavailable(StrCat("the worker was lost: ", Message(outcome.status())));
 }
 
-absl::Status WorkerPool::Late() const {
+absl::Status WorkerPool::Late() {
+  {
+    const MutexLock lock(mu_);
+    ++counters_.refused;
+  }
   return StatusOf(absl::StatusCode::kDeadlineExceeded, "no worker was free within ",
                   absl::FormatDuration(options_.max_wait));
+}
+
+void WorkerPool::CountLimit(const v1::Outcome& outcome) {
+  const auto limited = [](const v1::CommandResult& result) {
+    return result.end() > v1::CommandResult::END_EXITED &&
+           v1::CommandResult::End_IsValid(result.end());
+  };
+  const v1::CommandResult* found =
+      limited(outcome.compilation()) ? &outcome.compilation() : nullptr;
+  for (const v1::CommandResult& run : outcome.runs()) {
+    if (found == nullptr && limited(run)) found = &run;
+  }
+  if (found == nullptr) return;
+  const MutexLock lock(mu_);
+  ++counters_.limited.at(static_cast<size_t>(found->end()));
 }
 
 bool WorkerPool::PauseBeforeStart() {

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -36,7 +37,9 @@ struct WorkerPoolOptions {
 struct WorkerPoolCounters {
   int64_t programs = 0;
   int64_t lost_workers = 0;
-  int64_t refused = 0;
+  int64_t refused = 0;  // because too many waited, or it had waited too long
+  // Programs that were ended by a limit, by CommandResult::End.
+  std::array<int64_t, v1::CommandResult::End_ARRAYSIZE> limited = {};
 };
 
 // Runs programs in worker processes, each in one at a time. A worker that ends, does not answer, or
@@ -80,7 +83,8 @@ class WorkerPool {
   // Runs a program. Null `worker` afterwards: it was lost.
   absl::StatusOr<v1::Outcome> RunIn(int64_t number, std::unique_ptr<Worker>& worker,
                                     const Waiting& waiting) ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status Late() const;
+  absl::Status Late() ABSL_LOCKS_EXCLUDED(mu_);
+  void CountLimit(const v1::Outcome& outcome) ABSL_LOCKS_EXCLUDED(mu_);
   // Waits after a worker that did not start, and answers programs that have waited too long. False:
   // the pool ends.
   bool PauseBeforeStart() ABSL_LOCKS_EXCLUDED(mu_);

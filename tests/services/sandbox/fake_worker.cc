@@ -16,7 +16,8 @@ namespace v1 = freshet::sandbox::v1;
 
 // fake_sandbox_worker refuses: cannot confine programs. Otherwise each program's code says what
 // happens: "dies", "hangs", "fails" (an error of the sandbox), "forges" (another nonce), "retires"
-// (answers and then ends), or anything else, which comes back as the output.
+// (answers and then ends), "loops" (is ended by the limit of time), or anything else, which comes
+// back as the output.
 int main(int /*argc*/, char** argv) {
   MessageSocket socket{UniqueFd(STDIN_FILENO)};
   v1::WorkerStart start;
@@ -35,6 +36,7 @@ int main(int /*argc*/, char** argv) {
     outcome.set_nonce(code == "forges" ? "another" : program.nonce());
     if (code == "fails") outcome.set_error("a process does not end");
     outcome.add_runs()->set_standard_output(code);
+    if (code == "loops") outcome.mutable_runs(0)->set_end(v1::CommandResult::END_TIME_LIMIT);
     outcome.mutable_runs(0)->set_standard_error(std::to_string(::getpid()));
     if (!socket.Send(outcome, absl::Seconds(60)).ok()) return 1;
     if (code == "retires") return 0;

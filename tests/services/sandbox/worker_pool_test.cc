@@ -126,6 +126,13 @@ TEST_F(WorkerPoolTest, AWorkerThatHasEndedIsReplacedBeforeItsNextProgram) {
   EXPECT_EQ(pool.counters().lost_workers, 0);
 }
 
+TEST_F(WorkerPoolTest, CountsProgramsThatALimitEnds) {
+  WorkerPool& pool = Start();
+  for (const char* code : {"loops", "ends", "loops"}) ASSERT_TRUE(Call(pool, code).Await().ok());
+  EXPECT_EQ(pool.counters().limited[v1::CommandResult::END_TIME_LIMIT], 2);
+  EXPECT_EQ(pool.counters().limited[v1::CommandResult::END_EXITED], 0);
+}
+
 TEST_F(WorkerPoolTest, RefusesWhatIsTooMuch) {
   options_.max_queued = 1;
   options_.max_wait = kPatience;
@@ -153,6 +160,7 @@ TEST_F(WorkerPoolTest, DoesNotRunWhatNobodyWaitsFor) {
 TEST_F(WorkerPoolTest, AProgramWaitsSoLongForAWorker) {
   options_.max_wait = -absl::Seconds(1);
   EXPECT_EQ(Call(Start(), "late").Await().status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(pool_->counters().refused, 1);
 }
 
 }  // namespace

@@ -39,6 +39,28 @@ TEST_F(RewardMetricsTest, CountsOutcomesAndSamplesInHand) {
   EXPECT_EQ(text.Find("freshet_reward_score_seconds_count", {{"job", "a"}}), 4);
 }
 
+TEST_F(RewardMetricsTest, CountsEachComponentUntilItsJobGoes) {
+  {
+    const auto observer = metrics_.Of("a");
+    observer->OnComponent("judge", absl::OkStatus(), ScoreOutcome::kOk, absl::Seconds(2));
+    observer->OnComponent("judge", absl::UnavailableError("gone"), ScoreOutcome::kOk,
+                          absl::Seconds(1));
+    observer->OnComponent("judge", absl::CancelledError(""), ScoreOutcome::kOk, absl::Seconds(9));
+    observer->OnComponent("style", absl::OkStatus(), ScoreOutcome::kWrongFormat, absl::Seconds(4));
+  }
+  MetricsText text = Scraped();
+  const std::string name = "freshet_reward_component_scores_total";
+  const std::string seconds = "freshet_reward_component_seconds_total";
+  EXPECT_EQ(text.Sum(name, {{"job", "a"}, {"component", "judge"}}), 2);
+  EXPECT_EQ(text.Find(name, {{"job", "a"}, {"component", "judge"}, {"outcome", "infra_error"}}), 1);
+  EXPECT_EQ(text.Find(name, {{"job", "a"}, {"component", "style"}, {"outcome", "wrong_format"}}),
+            1);
+  EXPECT_EQ(text.Find(seconds, {{"job", "a"}, {"component", "judge"}}), 3);  // 2 + 1
+  for (int i = 0; i < 10; ++i) metrics_.Of(StrCat("job-", i));
+  text = Scraped();
+  EXPECT_FALSE(text.Sum(name, {{"job", "a"}}).has_value());
+}
+
 TEST_F(RewardMetricsTest, JobsThatNobodyScoresGoInTheEnd) {
   const auto kept = metrics_.Of("kept");
   for (int i = 0; i < 10; ++i) metrics_.Of(StrCat("job-", i));
@@ -86,6 +108,11 @@ TEST_F(RewardMetricsTest, ACompositeScorerTellsItsObserver) {
   EXPECT_TRUE(scorer.Score({"good", 1, true, none}).ok());
   EXPECT_FALSE(scorer.Score({"fail", 1, true, none}).ok());
   const MetricsText text = Scraped();
+  for (const char* outcome : {"ok", "infra_error"}) {
+    EXPECT_EQ(text.Find("freshet_reward_component_scores_total",
+                        {{"job", "a"}, {"component", "fixed"}, {"outcome", outcome}}),
+              1);
+  }
   EXPECT_EQ(text.Find("freshet_reward_scores_total", {{"job", "a"}, {"outcome", "ok"}}), 1);
   EXPECT_EQ(text.Find("freshet_reward_scores_total", {{"job", "a"}, {"outcome", "infra_error"}}),
             1);
