@@ -43,7 +43,7 @@ TEST(StoreOptions, ValidateNamesTheOptionAndTheBound) {
       {"max_filtered_in_a_row: -1", [](StoreOptions& o) { o.max_filtered_in_a_row = -1; }},
       {"filter_zero_variance: group_size 1",
        [](StoreOptions& o) {
-         o.filter_zero_variance = true;
+         o.filter.zero_variance = true;
          o.group_size = 1;
        }},
       {"lease_ttl: 0", [](StoreOptions& o) { o.lease_ttl = absl::ZeroDuration(); }},

@@ -36,7 +36,7 @@ StoreOptions MakeStoreOptions(const job::v1::JobSpec& spec, const std::string& j
     store.max_hand_backs = static_cast<int32_t>(spec.rollout().max_hand_backs());
   }
   store.max_requeues = static_cast<int32_t>(spec.staleness().max_requeues());
-  store.filter_zero_variance = spec.filter().zero_variance();
+  store.filter.zero_variance = spec.filter().zero_variance();
   for (const auto& [name, component] : spec.reward().components()) {
     store.score_whole_groups |= SeesGroup(component);
   }

@@ -50,12 +50,12 @@ TEST_F(RedisStoreFault, OpenReadsTheConfiguration) {
   StartServer();
   EXPECT_EQ(RedisTrajectoryStore::Open(client_, "job", settings_).status().code(),
             absl::StatusCode::kNotFound);
-  options_.filter_zero_variance = true;
+  options_.filter.zero_variance = true;
   options_.lease_ttl = absl::Milliseconds(1500);
   (void)store();
   const auto opened = RedisTrajectoryStore::Open(client_, "job", settings_);
   ASSERT_TRUE(opened.ok()) << opened.status();
-  EXPECT_TRUE((*opened)->options().filter_zero_variance);
+  EXPECT_TRUE((*opened)->options().filter.zero_variance);
   EXPECT_EQ((*opened)->options().lease_ttl, absl::Milliseconds(1500));
   Redis({"SET", "{job}:config", "{\"job\": 1}"});
   EXPECT_EQ(RedisTrajectoryStore::Open(client_, "job", settings_).status().code(),

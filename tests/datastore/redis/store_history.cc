@@ -36,7 +36,7 @@ StoreOptions HistoryOptions(uint64_t seed, Disposition disposition) {
   options.lease_ttl = kTtl;
   options.max_row_failures = 1 + static_cast<int32_t>(Draw(seed, 7) % 3);
   options.max_requeues = static_cast<int32_t>(Draw(seed, 8) % 3);
-  options.filter_zero_variance = options.group_size > 1 && Draw(seed, 10) % 2 == 0;
+  options.filter.zero_variance = options.group_size > 1 && Draw(seed, 10) % 2 == 0;
   options.max_filtered_in_a_row = Draw(seed, 11) % 6 == 0 ? 2 : 0;
   options.max_lease_failures = 1 + static_cast<int32_t>(Draw(seed, 12) % 4);
   options.max_hand_backs = 1 + static_cast<int32_t>(Draw(seed, 13) % 5);

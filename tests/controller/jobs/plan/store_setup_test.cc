@@ -34,7 +34,7 @@ TEST(StoreSetup, TheStoreIsMadeForTheJob) {
   EXPECT_EQ(store.max_lease_failures, 7);
   EXPECT_EQ(store.max_hand_backs, 9);
   EXPECT_EQ(store.max_requeues, 5);
-  EXPECT_TRUE(store.filter_zero_variance);
+  EXPECT_TRUE(store.filter.zero_variance);
   EXPECT_EQ(store.max_filtered_in_a_row, 33);
   EXPECT_TRUE(store.Validate().ok()) << store.Validate();
 }
