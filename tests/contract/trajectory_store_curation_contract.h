@@ -40,8 +40,7 @@ class TrajectoryStoreCurationContract : public TrajectoryStoreContract {
                        std::make_shared<const Response>(std::move(response)),
                        together ? ScoreOf(rewards[i]).score : nullptr});
     }
-    for (const absl::Status& status : *store().PutSamples(puts_))
-      EXPECT_TRUE(status.ok()) << status;
+    PutAgain();
     for (const RowLease& lease_of_row : Rows(Task::kScore)) {
       const auto index = static_cast<size_t>(lease_of_row.sample.key.index);
       const absl::Status status =
@@ -49,6 +48,12 @@ class TrajectoryStoreCurationContract : public TrajectoryStoreContract {
       EXPECT_TRUE(status.ok()) << status;
     }
     return lease.ordinal;
+  }
+  // Puts the samples of the last group.
+  void PutAgain() {
+    const auto statuses = store().PutSamples(puts_);
+    ASSERT_TRUE(statuses.ok()) << statuses.status();
+    for (const absl::Status& status : *statuses) EXPECT_TRUE(status.ok()) << status;
   }
   // Trains steps first..last on groups of rows that occur once, without success.
   void TrainOthers(int64_t first, int64_t last) {
@@ -261,7 +266,7 @@ TEST_P(TrajectoryStoreCurationContract, PuttingTheReplacedSampleAgainChangesNoth
   Group(0, 0, {0, 1});
   Group(0, 0, {0, 0});
   ASSERT_EQ(Stats().replayed_samples, 1);
-  for (const absl::Status& status : *store().PutSamples(puts_)) EXPECT_TRUE(status.ok()) << status;
+  PutAgain();
   EXPECT_EQ(Stats().duplicate_puts, 2);
   EXPECT_EQ(Stats().samples_put, 4);
   EXPECT_EQ(Stats().replayed_samples, 1);

@@ -41,7 +41,7 @@ TEST_F(RedisStoreBytes, ACorruptSampleOfABatchIsReplacedByTheNextGroup) {
 TEST_F(RedisStoreBytes, ABatchWithoutReplacementSaysWhatIsMissing) {
   OpenEpoch();
   Produce(2, 0);
-  Corrupt(Keys("{job}:b:2:1:*").at(0));
+  Corrupt(Keys(StrCat("{job}:b:", failure_, ":1:*")).at(0));
   const NextBatchReply batch = NextBatch(1);
   EXPECT_FALSE(batch.ready);
   EXPECT_THAT(batch.reason, HasSubstr("1 of 2 complete"));
@@ -86,18 +86,22 @@ class RedisReplayBytes : public RedisStoreBytes {
     Produce(1, 0);
   }
   void ProduceFailure() {
-    Finish(Lease(0, 1)[0], 0);
-    for (const RowLease& row : *store().LeaseRows(Task::kScore, "r0", 2)) {
+    const GroupLease lease = Lease(0, 1)[0];
+    failure_ = lease.token;
+    Finish(lease, 0);
+    const auto rows = *store().LeaseRows(Task::kScore, "r0", 2);
+    for (const RowLease& row : rows) {
       ASSERT_TRUE(store().PutFields(Task::kScore, row.token, ScoreOf(0)).ok());
     }
   }
+  int64_t failure_ = 0;  // the lease of that group
 };
 
 TEST_F(RedisReplayBytes, CorruptBytesOfAReplayedSampleDropItsGroup) {
   ProduceSuccess();
   ProduceFailure();
   ASSERT_EQ(store().Stats()->replayed_samples, 1);
-  Corrupt(Keys("{job}:b:2:1:*").at(0));
+  Corrupt(Keys(StrCat("{job}:b:", failure_, ":1:*")).at(0));
   EXPECT_FALSE(NextBatch(1).ready);
   EXPECT_EQ(Entered(GroupState::kDropped), 1);
 }
