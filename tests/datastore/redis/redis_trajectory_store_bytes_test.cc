@@ -41,7 +41,7 @@ TEST_F(RedisStoreBytes, ACorruptSampleOfABatchIsReplacedByTheNextGroup) {
 TEST_F(RedisStoreBytes, ABatchWithoutReplacementSaysWhatIsMissing) {
   OpenEpoch();
   Produce(2, 0);
-  Corrupt(Keys(StrCat("{job}:b:", failure_, ":1:*")).at(0));
+  Corrupt(Keys("{job}:b:2:1:*").at(0));
   const NextBatchReply batch = NextBatch(1);
   EXPECT_FALSE(batch.ready);
   EXPECT_THAT(batch.reason, HasSubstr("1 of 2 complete"));

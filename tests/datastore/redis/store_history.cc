@@ -173,7 +173,7 @@ void StoreHistory::PutPrompts() {
     prompt.attributes["answer"] = StrCat(ordinal);
     if (repeat_prompts_) {  // rows of a small dataset
       prompt.prompt_ids = {3, 2};
-      prompt.attributes["answer"] = StrCat(ordinal % 3);
+      prompt.attributes["answer"] = StrCat(ordinal % 2);
     }
     prompts.push_back(std::move(prompt));
     ordinal += Chance(0.1) ? 2 : 1;
