@@ -8,6 +8,7 @@ code      examples/code.yaml, and as a control the same with a reward for the fo
 openenv   examples/successor.yaml, and as a control the same without seeing the letter
 turns     the same, half as long, and as a control without an advantage for each turn
 mcp       examples/lookup.yaml, and as a control the same without the tool
+replay    examples/sparse.yaml, and as a control the same with a success pool that stays empty
 
 Prints one line per figure and writes build/bench/agents.json. Exits with 1 if a goal is missed.
 """
@@ -152,7 +153,13 @@ def mcp(binaries, seeds):
     return rows_of("mcp", "right answers, after training", "without the tool", 1.5, *results)
 
 
-EXAMPLES = {"code": code, "openenv": openenv, "turns": turns, "mcp": mcp}
+def replay(binaries, seeds):
+    # No exact match has a reward of 2, so the control replays nothing.
+    results = compare(binaries, seeds, "sparse.yaml", "exact", [], (), ("replay.min_reward=2",))
+    return rows_of("replay", "right answers, after training", "without replay", 10, *results)
+
+
+EXAMPLES = {"code": code, "openenv": openenv, "turns": turns, "mcp": mcp, "replay": replay}
 
 
 def main():

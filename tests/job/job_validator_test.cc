@@ -103,8 +103,10 @@ TEST(Validator, Filters) {
 TEST(Validator, Replay) {
   for (const Case& c : {
            Case{9, "replay: {max_age: 2, min_reward: 1}", nullptr},
-           Case{9, "replay: {min_reward: 1}", "job.yaml:9: replay.max_age: is required"},
-           Case{9, "replay: {max_age: 2}", "job.yaml:9: replay.min_reward: is required"},
+           Case{9, "replay: {min_reward: 1}",
+                "job.yaml:9: replay.max_age: is required but missing"},
+           Case{9, "replay: {max_age: 2}",
+                "job.yaml:9: replay.min_reward: is required but missing"},
            Case{9, "staleness: {max: 2}\nreplay: {max_age: 2, min_reward: 1}",
                 "job.yaml:10: replay.max_age: must be more than staleness.max 2, got 2"},
            Case{
