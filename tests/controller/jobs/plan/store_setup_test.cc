@@ -1,5 +1,6 @@
 #include "controller/jobs/plan/store_setup.h"
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "job/job_parser.h"
