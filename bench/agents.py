@@ -14,6 +14,7 @@ tasks     examples/tasks.yaml, and as a control the same with one prompt of the 
 team      examples/team, two policies, and as a control the same with a worker that does not learn
 notes     examples/notes.yaml, and as a control the same in one conversation, which the context cuts off
 budget    examples/budget.yaml, and as a control the same without a reward for the budget
+replay    examples/sparse.yaml, and as a control the same with a success pool that stays empty
 
 Prints one line per figure and writes build/bench/agents.json. Exits with 1 if a goal is missed.
 """
@@ -309,8 +310,14 @@ def budget(binaries, seeds):
     return [*rows, figures.bound("budget: longest run", max(times), 45, "s", lower_is_better=True)]
 
 
+def replay(binaries, seeds):
+    # No exact match has a reward of 2, so the control replays nothing.
+    results = compare(binaries, seeds, "sparse.yaml", "exact", [], (), ("replay.min_reward=2",))
+    return rows_of("replay", "right answers, after training", "without replay", 10, *results)
+
+
 EXAMPLES = {"code": code, "openenv": openenv, "turns": turns, "mcp": mcp, "notes": notes, "tasks": tasks, "team": team,
-            "budget": budget, "entropy": entropy}
+            "budget": budget, "entropy": entropy, "replay": replay}
 
 
 def main():

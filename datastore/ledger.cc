@@ -50,6 +50,7 @@ void VisitRow(Row& row, Field& field) {
       field("disposition", row.disposition);
       field("B", row.groups_per_step, 1);
       field("G", row.group_size, 1);
+      field.Optional("replay_max_age", row.replay_max_age, row.replay_max_age > 0);
       break;
     case LedgerEvent::kResumed:
       field("epoch", row.epoch);
@@ -74,6 +75,7 @@ void VisitRow(Row& row, Field& field) {
       field("prompt", row.prompt);
       field("attempt", row.attempt);
       field("sample", row.sample);
+      field.Optional("replay_of", row.replay_of, !row.replay_of.empty());
       field("redo", row.redo);
       field("loss_tokens", row.loss_tokens);
       field("masked_tokens", row.masked_tokens);

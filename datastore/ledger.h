@@ -27,7 +27,7 @@ const char* Name(LedgerEvent event);
 std::optional<LedgerEvent> ParseLedgerEvent(std::string_view name);
 
 // One row of the append-only ledger. The fields depend on `event`:
-//   open: job, bound, disposition, B, G
+//   open: job, bound, disposition, B, G, replay_max_age with a success pool
 //   resumed: epoch, lineage, parent_lineage, fork_version, checkpoint_sha256, digest
 //   durable: lineage, version, checkpoint_sha256, digest
 //   trained | filtered | dropped | requeued | dead: one row per sample with tokens, at least one
@@ -49,6 +49,7 @@ struct LedgerRow {
   std::string disposition;
   int64_t groups_per_step = 0;
   int64_t group_size = 0;
+  int64_t replay_max_age = 0;  // bound of replayed samples; 0: none are replayed, key absent
   // resumed
   int64_t parent_lineage = 0;
   int64_t fork_version = 0;  // version loaded by a fork; < 0: not a fork, key absent
@@ -62,7 +63,8 @@ struct LedgerRow {
   std::string uid;
   int64_t prompt = 0;  // ordinal
   int32_t attempt = 0;
-  int32_t sample = 0;  // 0..G-1
+  int32_t sample = 0;     // 0..G-1; of a replayed sample G + the index that it replaced
+  std::string replay_of;  // uid of the success that it is a copy of; "": not replayed, key absent
   bool redo = false;
   int64_t loss_tokens = 0;
   int64_t masked_tokens = 0;

@@ -2,12 +2,22 @@
 
 #include <cstring>
 
+#include "base/digest.h"
 #include "base/str_cat.h"
 
 namespace freshet {
 
 std::string SampleUid(const std::string& job, const SampleKey& key) {
   return StrCat(job, "/", key.ordinal, "/", key.attempt, "/", key.index);
+}
+
+std::string PromptKey(const Prompt& prompt) {
+  std::string text = StrCat(prompt.prompt_ids.size());
+  for (const int32_t id : prompt.prompt_ids) text += StrCat(" ", id);
+  for (const auto& [name, value] : prompt.attributes) {
+    text += StrCat(" ", name.size(), ":", name, value.size(), ":", value);
+  }
+  return Hex64(Xxh3(text.data(), text.size()));
 }
 
 int64_t CountLossTokens(const std::vector<uint8_t>& loss_mask, int32_t begin, int32_t end) {

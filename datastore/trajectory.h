@@ -82,6 +82,10 @@ struct Prompt {
   std::map<std::string, std::string> attributes;
 };
 
+// Equal for repetitions of a dataset row: a hash of the prompt's tokens and attributes, as 16 hex
+// digits.
+std::string PromptKey(const Prompt& prompt);
+
 // Identity of a sample: (job, ordinal, attempt, index), never reused.
 struct SampleKey {
   int64_t ordinal = 0;

@@ -43,8 +43,23 @@ absl::Status StoreOptions::Validate() const {
   FRESHET_RETURN_IF_ERROR(AtLeast("max_hand_backs", max_hand_backs, 1));
   FRESHET_RETURN_IF_ERROR(AtLeast("max_requeues", max_requeues, 0));
   FRESHET_RETURN_IF_ERROR(AtLeast("max_filtered_in_a_row", max_filtered_in_a_row, 0));
-  if (filter_zero_variance && group_size == 1) {
+  if (filter.zero_variance && group_size == 1) {
     return InvalidArgument("filter_zero_variance: group_size 1: every group would be filtered");
+  }
+  if (filter.min_mean.has_value() && filter.max_mean.has_value() &&
+      *filter.min_mean > *filter.max_mean) {
+    return InvalidArgument("filter.min_mean: ", *filter.min_mean, " is above filter.max_mean ",
+                           *filter.max_mean, ": every group would be filtered");
+  }
+  if (replay.has_value()) {
+    FRESHET_RETURN_IF_ERROR(replay->Validate());
+    FRESHET_RETURN_IF_ERROR(AtLeast("staleness.max (with replay)", staleness.max, 1));
+    FRESHET_RETURN_IF_ERROR(AtLeast("replay.max_age", replay->max_age, staleness.max + 1));
+    FRESHET_RETURN_IF_ERROR(AtLeast("group_size (with replay)", group_size, 2));
+    if (score_whole_groups) {
+      return InvalidArgument(
+          "replay: score_whole_groups: the reward of a success depends on its group");
+    }
   }
   if (lease_ttl <= absl::ZeroDuration() || lease_ttl > absl::Hours(24 * 365)) {
     return InvalidArgument("lease_ttl: ", absl::FormatDuration(lease_ttl),
@@ -52,6 +67,14 @@ absl::Status StoreOptions::Validate() const {
   }
   return AtLeast("capacity_groups", capacity_groups,
                  (staleness.max + 1) * staleness.groups_per_step);
+}
+
+StalenessOptions StoreOptions::BoundOf(bool replayed) const {
+  StalenessOptions bound = staleness;
+  if (!replayed || !replay.has_value()) return bound;
+  bound.max = replay->max_age;
+  bound.disposition = Disposition::kWait;
+  return bound;
 }
 
 absl::Status StoreOrigin::Validate() const {

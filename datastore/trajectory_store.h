@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "datastore/curation_policy.h"
 #include "datastore/ledger.h"
 #include "datastore/staleness_policy.h"
 #include "datastore/trajectory.h"
@@ -51,11 +53,12 @@ struct StoreOptions {
   int64_t capacity_groups = 0;     // maximum of outstanding plus trained-but-not-durable groups
   int64_t max_queued_prompts = 0;  // maximum length of the prompt queue
   absl::Duration lease_ttl = absl::Seconds(30);
-  int32_t max_row_failures = 3;       // see DecideRowEnd
-  int32_t max_lease_failures = 5;     // failed leases until a group is dead(lease_failed)
-  int32_t max_hand_backs = 16;        // hand-backs until a group is dead(handed_back)
-  int32_t max_requeues = 8;           // requeues until a group is dead(too_slow)
-  bool filter_zero_variance = false;  // filter groups whose rewards are all equal
+  int32_t max_row_failures = 3;    // see DecideRowEnd
+  int32_t max_lease_failures = 5;  // failed leases until a group is dead(lease_failed)
+  int32_t max_hand_backs = 16;     // hand-backs until a group is dead(handed_back)
+  int32_t max_requeues = 8;        // requeues until a group is dead(too_slow)
+  RewardFilter filter;
+  std::optional<ReplayOptions> replay;  // absent: nothing is replayed
   // Rows are offered for scoring once all samples of their group are finished, and a lease shows
   // the group's responses.
   bool score_whole_groups = false;
@@ -66,6 +69,10 @@ struct StoreOptions {
   // capacity_groups must hold the outstanding groups, (eta + 1) * B. The caller must add what the
   // job's checkpoints need.
   absl::Status Validate() const;
+
+  // The staleness options for one sample: a replayed one has a bound of its own, and none of its
+  // tokens are masked.
+  StalenessOptions BoundOf(bool replayed) const;
 };
 
 // Snapshot of the prompts that ended: all ordinals below `low_water`, and those in `above`. To
@@ -126,6 +133,9 @@ struct LeaseReply {
 struct SampleView {
   SampleKey key;
   std::string uid;
+  // uid of the success that this sample is a copy of; empty: not replayed. The index of a replayed
+  // sample is G + the index of the sample that it replaced.
+  std::string replay_of = {};
   std::shared_ptr<const Prompt> prompt;
   std::shared_ptr<const Response> response;
   std::shared_ptr<const Score> score;  // null until scored
@@ -172,7 +182,8 @@ struct TrainSample {
 };
 struct TrainGroup {
   int64_t ordinal = 0;
-  std::vector<TrainSample> samples;  // G samples, by index
+  std::vector<TrainSample>
+      samples;  // G samples, by index; a replayed one in the replaced one's place
 };
 struct NextBatchReply {
   bool ready = false;
@@ -236,6 +247,8 @@ struct StoreStats {
   int64_t trained_tokens = 0;
   int64_t discarded_samples = 0;
   int64_t discarded_tokens = 0;
+  int64_t replayed_samples = 0;  // samples replaced by a success of the pool
+  int64_t pooled_successes = 0;  // in the pool
   GenerationTotals generation;
 };
 
@@ -322,9 +335,17 @@ class RowQueue {
 // staleness bound. One object serves one job. Operations are atomic and do not block on other
 // members' progress; callers wait with AwaitChange between tries.
 //
-// PutRows: a group whose samples are all scored becomes ready, or filtered if filter_zero_variance
-// is set and all rewards are equal. After max_filtered_in_a_row filtered groups without a ready one
-// the job pauses. A row that is given up (EndRow) makes its group dead(score_failed: last reason).
+// PutRows: a group whose samples are all scored becomes ready, or filtered (DecideFilter). After
+// max_filtered_in_a_row filtered groups without a ready one the job pauses. A row that is given up
+// (EndRow) makes its group dead(score_failed: last reason).
+//
+// Success pool (StoreOptions::replay, DecideReplay): in the same operation, before the filter, a
+// rare success is added to the pool, or a copy of the pool's success for the same prompt replaces a
+// sample of the group. The replaced sample gets a ledger row dropped(replaced); the copy has a new
+// uid. The pool keeps one success per prompt, that with the newest oldest loss-bearing version (the
+// latest of equal ones). Successes beyond max_age or `capacity`, oldest first, are removed when one
+// is added. A success stays in the pool when it is replayed. A resumed job starts with an empty
+// pool.
 class TrajectoryStore : public RowQueue {
  public:
   virtual const StoreOptions& options() const = 0;

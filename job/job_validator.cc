@@ -7,6 +7,7 @@
 
 #include "job/job_kind.h"
 #include "job/key_rules.h"
+#include "job/reward_types.h"
 #include "job/rule_context.h"
 
 namespace freshet {
@@ -154,6 +155,40 @@ void CheckStaleness(RuleContext& context) {
   }
 }
 
+void CheckFilter(RuleContext& context) {
+  const job::v1::Filter& filter = context.spec().filter();
+  if (context.Usable({"filter"}) && filter.has_min_mean_reward() && filter.has_max_mean_reward() &&
+      filter.min_mean_reward() > filter.max_mean_reward()) {
+    context.Add("filter.min_mean_reward", "must be at most max_mean_reward ",
+                FormatBound(filter.max_mean_reward()), ", got ",
+                FormatBound(filter.min_mean_reward()), "; every group would be filtered");
+  }
+}
+
+void CheckReplay(RuleContext& context) {
+  const JobSpec& spec = context.spec();
+  if (!spec.has_replay() || !context.Usable({"replay"})) return;
+  const int64_t eta = spec.staleness().max();
+  if (context.Usable({"staleness.max"}) && eta == 0) {
+    context.Add(
+        "replay",
+        "needs staleness.max of at least 1: with 0, a step trains only on samples of its own "
+        "version, and a run is repeatable");
+  } else if (context.Usable({"staleness.max"}) && spec.replay().max_age() <= eta) {
+    context.Add("replay.max_age", "must be more than staleness.max ", eta, ", got ",
+                spec.replay().max_age());
+  }
+  if (context.Usable({"group_size"}) && spec.group_size() < 2) {
+    context.Add("replay", "needs a group_size of at least 2, got ", spec.group_size());
+  }
+  if (!context.Usable({"reward"})) return;
+  for (const auto& [name, component] : spec.reward().components()) {
+    if (!SeesGroup(component)) continue;
+    context.Add("replay", "contradicts reward.components.", name,
+                ", which compares the samples of a group; remove one of the two");
+  }
+}
+
 void CheckWeightSync(RuleContext& context) {
   const job::v1::WeightSync& sync = context.spec().weight_sync();
   if (context.Usable({"weight_sync.delta", "weight_sync.transport"}) && sync.delta() == "zstd" &&
@@ -209,6 +244,8 @@ std::vector<ConfigError> ValidateJob(const JobSpec& spec, const KeyPlaces& place
   CheckGroupSize(context);
   CheckCredit(context);
   CheckStaleness(context);
+  CheckFilter(context);
+  CheckReplay(context);
   CheckWeightSync(context);
   CheckOptimizer(context);
   errors.erase(errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(earlier.size()));

@@ -284,6 +284,10 @@ std::vector<ConfigError> CheckLoss(const job::v1::JobSpec& spec, const KeyPlaces
   std::vector<ConfigError> errors;
   if (std::holds_alternative<LossSpec>(resolved)) {
     loss = std::get<LossSpec>(resolved);
+    const int64_t replayed = spec.has_replay() ? spec.replay().max_age() : 0;
+    if (const auto reason = UncorrectedStaleness(loss, replayed)) {
+      errors.push_back(places.At("replay", *reason));
+    }
     return errors;
   }
   for (const LossError& error : std::get<std::vector<LossError>>(resolved)) {

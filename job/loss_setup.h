@@ -45,7 +45,8 @@ std::variant<LossSpec, std::vector<LossError>> ResolveLoss(const job::v1::Loss& 
 std::variant<LossSpec, std::vector<LossError>> ResolveJobLoss(const job::v1::JobSpec& spec);
 
 // Expands the job's loss into `loss`, or returns located errors, as the trainer would, so that
-// contradictions are rejected before the job starts. Pure; thread-safe.
+// contradictions are rejected before the job starts. Replayed samples need an importance weight.
+// Pure; thread-safe.
 std::vector<ConfigError> CheckLoss(const job::v1::JobSpec& spec, const KeyPlaces& places,
                                    LossSpec& loss);
 

@@ -40,7 +40,9 @@ absl::Status CheckOpenRow(const std::string& path, const LedgerRow& row,
       check("staleness.policy", row.disposition, std::string(Name(staleness.disposition))));
   FRESHET_RETURN_IF_ERROR(
       check("prompts_per_step", row.groups_per_step, staleness.groups_per_step));
-  return check("group_size", row.group_size, int64_t{options.group_size});
+  FRESHET_RETURN_IF_ERROR(check("group_size", row.group_size, int64_t{options.group_size}));
+  return check("replay.max_age", row.replay_max_age,
+               options.replay.has_value() ? options.replay->max_age : int64_t{0});
 }
 
 absl::StatusOr<LedgerFacts> ReadLedgerFacts(const std::string& path, const StoreOptions& options) {

@@ -41,6 +41,7 @@ absl::StatusOr<JobFacts> ReadJobFacts(const std::string& path) {
     const YAML::Node staleness = Child(root, "staleness");
     facts.staleness_max = ScalarAt<int64_t>(staleness, "max");
     facts.staleness_policy = ScalarAt<std::string>(staleness, "policy").value_or("");
+    facts.replay_max_age = ScalarAt<int64_t>(Child(root, "replay"), "max_age");
     facts.steps = ScalarAt<int64_t>(Child(root, "trainer"), "steps");
   } catch (const std::exception& error) {
     return InvalidArgument(path, ": not YAML: ", error.what());

@@ -17,6 +17,7 @@ struct JobFacts {
   std::optional<int64_t> group_size;
   std::optional<int64_t> staleness_max;
   std::string staleness_policy;
+  std::optional<int64_t> replay_max_age;
   std::optional<int64_t> steps;
 };
 

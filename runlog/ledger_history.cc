@@ -17,6 +17,14 @@ using Event = LedgerLine::Event;
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
+std::string SpansText(const std::vector<LedgerLine::Span>& spans) {
+  std::string text;
+  for (const LedgerLine::Span& span : spans) {
+    text += StrCat(span.lineage, ":", span.version, ":", span.begin, ":", span.end, ";");
+  }
+  return text;
+}
+
 std::string EmptyDigest() { return Sha256Hex(""); }
 
 // Digest prefix for messages.
@@ -224,10 +232,7 @@ void LedgerHistory::AddSample(const LedgerLine& line) {
            " is the current one");
     return;
   }
-  if (open_ && line.sample >= open_->group_size) {
-    Report("sample ", line.sample, " of uid ", line.uid, " is outside a group of ",
-           open_->group_size);
-  }
+  if (open_) CheckSampleIndex(line);
   if (line.event == Event::kTrained) {
     AddTrained(line);
     return;
@@ -249,6 +254,27 @@ void LedgerHistory::AddSample(const LedgerLine& line) {
       return;  // may still be trained later
   }
   ended_.push_back({line_number_, line.lineage, line.train_version, line.uid});
+}
+
+void LedgerHistory::CheckSampleIndex(const LedgerLine& line) {
+  const int64_t size = open_->group_size;
+  // A replayed sample has an index of its own beyond those of the group.
+  const int64_t first = line.replay_of.empty() ? 0 : size;
+  if (line.sample < first || line.sample >= first + size) {
+    Report("sample ", line.sample, " of uid ", line.uid, " is outside a group of ", size);
+  }
+  if (open_->replay_max_age == 0) {
+    if (!line.replay_of.empty()) {
+      Report("uid ", line.uid, " replays ", line.replay_of, ", but the job replays nothing");
+    }
+    return;
+  }
+  if (line.replay_of.empty()) {
+    spans_of_.try_emplace(line.uid, SpansText(line.spans));
+  } else if (line.event == Event::kTrained && !line.redo) {
+    replays_.push_back(
+        {line_number_, line.lineage, line.train_version, line.replay_of, SpansText(line.spans)});
+  }
 }
 
 void LedgerHistory::AddTrained(const LedgerLine& line) {
@@ -273,7 +299,7 @@ void LedgerHistory::AddTrained(const LedgerLine& line) {
   }
   trained_.push_back({line_number_, line.lineage, line.train_version, line.uid, line.prompt,
                       line.sample, line.loss_tokens, line.masked_tokens,
-                      line.train_version - line.min_version, line.redo});
+                      line.train_version - line.min_version, line.redo, !line.replay_of.empty()});
 }
 
 void LedgerHistory::CheckSpans(const LedgerLine& line) {
@@ -316,6 +342,7 @@ void LedgerHistory::CheckAge(const LedgerLine& line) {
   if (!open_ || line.spans.empty() || line.loss_tokens == 0) return;
   // The ledger does not say which tokens bear no loss (masked or observed). The loss-bearing ones
   // must fit in the spans from min_version to max_version, and in those within the bound.
+  const int64_t bound = line.replay_of.empty() ? open_->bound : open_->replay_max_age;
   int64_t oldest = kUnlimited;
   int64_t newest = 0;
   int64_t window_tokens = 0;
@@ -331,16 +358,16 @@ void LedgerHistory::CheckAge(const LedgerLine& line) {
     if (line.min_version <= span.version && span.version <= line.max_version) {
       window_tokens += tokens;
     }
-    if (line.train_version - span.version <= open_->bound) young_tokens += tokens;
+    if (line.train_version - span.version <= bound) young_tokens += tokens;
   }
   if (!min_is_a_span || !max_is_a_span || line.loss_tokens > window_tokens) {
     Report("min_version ", line.min_version, " and max_version ", line.max_version, " of uid ",
            line.uid, " do not agree with its spans, from ", oldest, " to ", newest);
   }
-  if (line.train_version - line.min_version > open_->bound || line.loss_tokens > young_tokens) {
+  if (line.train_version - line.min_version > bound || line.loss_tokens > young_tokens) {
     Report("uid ", line.uid, " trained at version ", line.train_version, " on tokens of version ",
            line.loss_tokens > young_tokens ? oldest : line.min_version,
-           ": staleness above the bound ", open_->bound);
+           ": staleness above the bound ", bound);
   }
 }
 
@@ -427,6 +454,7 @@ void LedgerHistory::Finish(bool torn) {
   counts_.lineage = current_lineage_;
   CheckSteps(TallySteps(), torn);
   CheckEnded();
+  CheckReplays();
 }
 
 std::map<int64_t, LedgerHistory::StepTally> LedgerHistory::TallySteps() {
@@ -450,7 +478,9 @@ std::map<int64_t, LedgerHistory::StepTally> LedgerHistory::TallySteps() {
     ++counts_.trained_samples;
     counts_.trained_tokens += row.loss_tokens;
     counts_.masked_tokens += row.masked_tokens;
-    if (row.loss_tokens > 0) counts_.max_staleness = std::max(counts_.max_staleness, row.staleness);
+    counts_.replayed_samples += row.replayed ? 1 : 0;
+    int64_t& oldest = row.replayed ? counts_.max_replay_age : counts_.max_staleness;
+    if (row.loss_tokens > 0) oldest = std::max(oldest, row.staleness);
     const auto [uid, new_uid] = uid_step.try_emplace(row.uid, step);
     if (!new_uid) {
       Report("uid ", row.uid, " is trained in step ", step, " after it was trained in step ",
@@ -463,7 +493,9 @@ std::map<int64_t, LedgerHistory::StepTally> LedgerHistory::TallySteps() {
     }
     StepTally& tally = steps[step];
     ++tally.rows;
-    if (!tally.samples[row.prompt].insert(row.sample).second && new_uid) {
+    // A replayed sample and the one that it replaced have the same place in the group.
+    const int64_t place = row.replayed && open_ ? row.sample - open_->group_size : row.sample;
+    if (!tally.samples[row.prompt].insert(place).second && new_uid) {
       Report("sample ", row.sample, " of prompt ", row.prompt, " is trained twice in step ", step);
     }
   }
@@ -507,6 +539,19 @@ void LedgerHistory::CheckEnded() {
     line_number_ = row.line_number;
     if (!Survives(row.lineage, row.train_version) || !trained.contains(row.uid)) continue;
     Report("uid ", row.uid, " is both trained and dropped, filtered or dead");
+  }
+}
+
+void LedgerHistory::CheckReplays() {
+  for (const ReplayRow& row : replays_) {
+    line_number_ = row.line_number;
+    if (!Survives(row.lineage, row.train_version)) continue;
+    const auto success = spans_of_.find(row.replay_of);
+    if (success == spans_of_.end()) {
+      ++counts_.replays_of_unknown;
+    } else if (success->second != row.spans) {
+      Report("the spans of a copy of ", row.replay_of, " differ from those of its own row");
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "runlog/ledger_line.h"
@@ -31,7 +32,11 @@ class LedgerHistory {
     int64_t filtered = 0;
     int64_t requeued = 0;
     int64_t dead = 0;
-    int64_t max_staleness = 0;  // surviving
+    int64_t max_staleness = 0;     // surviving, without replayed samples
+    int64_t replayed_samples = 0;  // surviving, part of trained_samples
+    int64_t max_replay_age = 0;    // surviving
+    // Surviving replayed samples whose success has no row yet: its group had not ended.
+    int64_t replays_of_unknown = 0;
     int64_t resumes = 0;
     int64_t durable_versions = 0;
     int64_t lineage = 0;      // of the surviving history
@@ -82,6 +87,15 @@ class LedgerHistory {
     int64_t masked_tokens;
     int64_t staleness;
     bool redo;
+    bool replayed;
+  };
+  // A replayed sample, and the tokens that the row of its success must have too.
+  struct ReplayRow {
+    int64_t line_number;
+    int64_t lineage;
+    int64_t train_version;
+    std::string replay_of;
+    std::string spans;
   };
   struct EndedRow {
     int64_t line_number;
@@ -118,11 +132,14 @@ class LedgerHistory {
   void CheckOrder(const LedgerLine& line);
   void CheckSpans(const LedgerLine& line);
   void CheckAge(const LedgerLine& line);
+  // Checks a row's index, and what a replayed sample's row says about its success.
+  void CheckSampleIndex(const LedgerLine& line);
   void CheckResumedDigest(const LedgerLine& line, const Branch& parent);
   void CheckResumedSha256(const LedgerLine& line);
   std::map<int64_t, StepTally> TallySteps();
   void CheckSteps(const std::map<int64_t, StepTally>& steps, bool torn);
   void CheckEnded();
+  void CheckReplays();
 
   // The branch of a lineage; the ledger's first lineage becomes the root. Null if no resume opened
   // the lineage.
@@ -145,6 +162,9 @@ class LedgerHistory {
   std::map<std::pair<int64_t, int64_t>, std::string> durable_;
   std::vector<TrainedRow> trained_;
   std::vector<EndedRow> ended_;
+  std::vector<ReplayRow> replays_;
+  // Spans of each sample by uid, if the job replays samples.
+  std::unordered_map<std::string, std::string> spans_of_;
   std::optional<int64_t> incomplete_step_;
 };
 

@@ -112,6 +112,7 @@ void ReadSampleKeys(Reader& reader, LedgerLine& line) {
   line.prompt = reader.Count("prompt");
   line.attempt = reader.Count("attempt");
   line.sample = reader.Count("sample");
+  line.replay_of = reader.OptionalText("replay_of");
   line.redo = reader.Flag("redo");
   line.loss_tokens = reader.Count("loss_tokens", kMaxSmallCount);
   line.masked_tokens = reader.Count("masked_tokens", kMaxSmallCount);
@@ -152,6 +153,7 @@ absl::StatusOr<LedgerLine> ParseLedgerLine(std::string_view text) {
       line.disposition = reader.Text("disposition");
       line.groups_per_step = reader.Count("B", kMaxSmallCount);
       line.group_size = reader.Count("G", kMaxSmallCount);
+      line.replay_max_age = reader.OptionalCount("replay_max_age").value_or(0);
       break;
     case Event::kResumed:
       if (!line.epoch) reader.Fail("epoch", "is missing");

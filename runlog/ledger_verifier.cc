@@ -34,6 +34,7 @@ void CompareWithJob(const std::string& run_dir, const LedgerHistory& history,
   compare("prompts_per_step", facts->prompts_per_step, open.groups_per_step);
   compare("group_size", facts->group_size, open.group_size);
   compare("staleness.max", facts->staleness_max, open.bound);
+  compare("replay.max_age", facts->replay_max_age, open.replay_max_age);
   if (!facts->staleness_policy.empty() && facts->staleness_policy != open.disposition) {
     violations.Add("job.yaml: staleness.policy is ", facts->staleness_policy,
                    ", but the ledger was opened with ", open.disposition);
@@ -86,11 +87,18 @@ absl::StatusOr<VerifyReport> VerifyRun(const std::string& run_dir) {
     report.notes.push_back(StrCat("the last step, ", *history.incomplete_step(),
                                   ", is incomplete: the run was killed while writing it"));
   }
+  if (history.counts().replays_of_unknown > 0) {
+    report.notes.push_back(
+        StrCat(history.counts().replays_of_unknown,
+               " replayed samples are copies of samples without a row: the groups "
+               "of those had not ended"));
+  }
   CompareWithJob(run_dir, history, violations);
   const CheckpointAudit audit = AuditCheckpoints(run_dir, history, violations);
   if (history.open()) {
     report.job = history.open()->job;
     report.bound = history.open()->bound;
+    report.replay_max_age = history.open()->replay_max_age;
     report.disposition = history.open()->disposition;
     report.groups_per_step = history.open()->groups_per_step;
     report.group_size = history.open()->group_size;
@@ -124,6 +132,10 @@ std::string FormatVerifyReport(const VerifyReport& report) {
   line("dead samples", counts.dead);
   line("max staleness", counts.max_staleness, " (bound ", report.bound, ", policy ",
        report.disposition, ")");
+  if (report.replay_max_age > 0) {
+    line("replayed samples", counts.replayed_samples, ", at most ", counts.max_replay_age,
+         " versions old (bound ", report.replay_max_age, ")");
+  }
   line("resumes", counts.resumes, " (lineage ", counts.lineage, ")");
   if (counts.divergences > 0) {
     line("redos that differ", counts.divergences, ", each of them a lineage, nothing orphaned");

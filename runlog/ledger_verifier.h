@@ -18,6 +18,7 @@ struct VerifyReport {
   std::vector<std::string> notes;       // remarks that are not errors, such as a torn last line
   std::string job;
   int64_t bound = 0;
+  int64_t replay_max_age = 0;  // 0: the job replays nothing
   std::string disposition;
   int64_t groups_per_step = 0;
   int64_t group_size = 0;
@@ -32,7 +33,8 @@ struct VerifyReport {
 //   - steps 1..N, each of exactly B distinct prompts with exactly G samples;
 //   - no sample or prompt is trained twice, or both trained and dropped;
 //   - no token is older than the staleness bound, newer than the version that trains on it, or of
-//     an orphaned version;
+//     an orphaned version; a replayed sample has a bound and a uid of its own, and the spans of the
+//     sample that it is a copy of;
 //   - the digest chain matches every durable row, resumed row and checkpoint, and the checkpoints'
 //     manifests and files match their SHA-256.
 // Reads all files of all checkpoints. NOT_FOUND: no ledger. Any other problem inside the folder is

@@ -52,6 +52,8 @@ constexpr Field<StepMetrics> kStepFields[] = {
     {"staleness_p50", &StepMetrics::staleness_p50},
     {"staleness_max", &StepMetrics::staleness_max},
     {"staleness_tokens", &StepMetrics::staleness_tokens},
+    {"samples_replayed", &StepMetrics::samples_replayed},
+    {"replay_age_max", &StepMetrics::replay_age_max},
     {"completion_length_mean", &StepMetrics::completion_length_mean},
     {"completion_length_p95", &StepMetrics::completion_length_p95},
     {"completion_length_max", &StepMetrics::completion_length_max},

@@ -42,6 +42,8 @@ struct StepMetrics {
   double staleness_p50 = 0;
   int64_t staleness_max = 0;
   std::map<int64_t, int64_t> staleness_tokens;  // age in versions -> trained tokens
+  int64_t samples_replayed = 0;                 // copies of the success pool; not in staleness_*
+  int64_t replay_age_max = 0;                   // in versions
   double completion_length_mean = 0;            // tokens
   double completion_length_p95 = 0;
   int64_t completion_length_max = 0;

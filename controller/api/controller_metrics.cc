@@ -24,7 +24,8 @@ constexpr std::array kRoles = {cluster::v1::ROLE_ROLLOUT, cluster::v1::ROLE_REWA
 constexpr std::array kWorkerStates = {"joining", "ready", "draining", "lost"};
 
 // Values of label `reason` of freshet_trajectories_dropped_total.
-constexpr const char* kDropReasons[] = {"stale", "error", "filtered", "cancelled", "duplicate"};
+constexpr const char* kDropReasons[] = {"stale",     "error",     "filtered",
+                                        "cancelled", "duplicate", "replaced"};
 
 // Maps the store's label for the end of a group, such as "dropped(too_old)".
 const char* DropReason(const std::string& label) {
@@ -92,6 +93,7 @@ constexpr JobMetric kLedgerBacklog{"freshet_ledger_rows",
                                    "Rows of the ledger that the datastore keeps."};
 constexpr JobMetric kFilteredInARow{"freshet_filtered_in_a_row_groups",
                                     "Prompt groups filtered since the last one that was not."};
+constexpr JobMetric kPooled{"freshet_pooled_successes", "Successes in the pool of replay."};
 constexpr JobMetric kAccuracy{"freshet_eval_accuracy_ratio",
                               "Result of the newest evaluation of a set."};
 constexpr JobMetric kDropped{"freshet_trajectories_dropped_total",
@@ -260,6 +262,7 @@ void ControllerMetrics::SetStats(const JobGauges& gauges) {
   }
   Set(job, kLedgerBacklog, "", "", static_cast<double>(stats.ledger_backlog));
   Set(job, kFilteredInARow, "", "", static_cast<double>(stats.filtered_in_a_row));
+  Set(job, kPooled, "", "", static_cast<double>(stats.pooled_successes));
   SetEnds(gauges);
 }
 
@@ -273,6 +276,7 @@ void ControllerMetrics::SetEnds(const JobGauges& gauges) {
     by_kind[label.starts_with("dead(") ? "dead" : label] += static_cast<double>(groups);
     dropped[DropReason(label)] += static_cast<double>(groups * gauges.group_size);
   }
+  dropped["replaced"] += static_cast<double>(stats.replayed_samples);
   dropped["duplicate"] += static_cast<double>(stats.duplicate_puts);
   dropped["cancelled"] += static_cast<double>(stats.fenced_puts);
   for (const auto& [kind, groups] : by_kind) Raise(gauges.id, kEnded, "reason", kind, groups);

@@ -31,7 +31,8 @@ struct SampleSlot {
   std::shared_ptr<const Response> response;  // null until finished
   int64_t token = 0;                         // of the lease under which it was put
   std::shared_ptr<const Score> score;
-  Response partial;  // tokens kept from an earlier lease
+  std::string replay_of;  // uid of the success that replaced the sample; "": none did
+  Response partial;       // tokens kept from an earlier lease
   RowProgress row;
 
   // The response, else the kept partial, else an empty response.

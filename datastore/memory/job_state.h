@@ -19,6 +19,7 @@
 #include "datastore/memory/lineage_chain.h"
 #include "datastore/memory/row_table.h"
 #include "datastore/memory/step_journal.h"
+#include "datastore/memory/success_pool.h"
 #include "datastore/response_check.h"
 #include "datastore/trajectory_store.h"
 
@@ -113,7 +114,17 @@ class JobState {
   int64_t CapacityUsed() const;
   bool StoreFull() const;
 
+  // job_state_curation.cc
+  // Adds the scored group's success to the pool, or replaces a sample by one.
+  void Replay(Group& group);
+  // Filters the scored group if DecideFilter says so. Returns whether it did.
+  bool Filter(Group& group, absl::Time now);
+
   // job_state_rows.cc
+  // Of the sample in a slot, which may be a replayed one.
+  SampleKey KeyOf(const Group& group, int32_t index) const;
+  // The sample's loss window in a step that starts from `version`.
+  LossWindow WindowOf(const SampleSlot& slot, int64_t version) const;
   SampleView View(const Group& group, int32_t index) const;
   // Fills sample and group of the lease.
   void FillRowLease(const Group& group, int32_t index, RowLease& lease) const;
@@ -124,7 +135,6 @@ class JobState {
   void EndHeldRow(int64_t token, RowEnd end, const std::string& reason, absl::Time now);
   // Moves the group on if all of its samples are finished and scored.
   void Advance(Group& group, absl::Time now);
-  void Filter(Group& group, absl::Time now);
 
   // job_state_batches.cc
   absl::Status CheckEpoch(int64_t epoch) const;
@@ -160,6 +170,8 @@ class JobState {
                 const std::string& detail, absl::Time now);
   void WriteEndRows(const Group& group, LedgerEvent event, const std::string& label,
                     const std::string& detail);
+  // The row of one sample that is not trained on.
+  void WriteEndRow(const Group& group, int32_t index, LedgerEvent event, const std::string& reason);
   void ForgetTokens(Group& group);
   LedgerRow SampleRow(const Group& group, int32_t index, int64_t step, const LossWindow& window);
 
@@ -179,6 +191,7 @@ class JobState {
   LedgerJournal ledger_;
   StepJournal steps_;
   LeaseReplay replay_;
+  SuccessPool pool_;
   std::map<std::string, RowAnswer> row_answers_;  // by worker
   std::map<int64_t, int64_t> group_tokens_;       // every group lease of a live attempt -> ordinal
   std::map<std::string, EngineNote> engines_;     // by worker

@@ -28,6 +28,7 @@ JobState::JobState(StoreOptions options, StoreOrigin origin)
   row.disposition = freshet::Name(options_.staleness.disposition);
   row.groups_per_step = options_.staleness.groups_per_step;
   row.group_size = options_.group_size;
+  if (options_.replay.has_value()) row.replay_max_age = options_.replay->max_age;
   ledger_.Append(std::move(row));
 }
 
@@ -151,8 +152,9 @@ std::vector<TrainGroup> JobState::Batch(int64_t step, const std::vector<int64_t>
     for (int32_t i = 0; i < options_.group_size; ++i) {
       TrainSample sample;
       sample.sample = View(group, i);
-      LossWindow window = ComputeLossWindow(options_.staleness, step - 1, *sample.sample.response);
-      FRESHET_CHECK(step - 1 - window.min_version <= options_.staleness.max);
+      const SampleSlot& slot = group.samples[static_cast<size_t>(i)];
+      LossWindow window = WindowOf(slot, step - 1);
+      FRESHET_CHECK(step - 1 - window.min_version <= options_.BoundOf(!slot.replay_of.empty()).max);
       sample.loss_mask = std::move(window.loss_mask);
       sample.min_version = window.min_version;
       sample.max_version = window.max_version;
@@ -273,7 +275,7 @@ CommitReceipt JobState::CommitClaimed(const std::string& content_hash, absl::Tim
   for (const int64_t ordinal : committed.ordinals) {
     Group& group = groups_.Get(ordinal);
     for (int32_t i = 0; i < options_.group_size; ++i) {
-      committed.uids.push_back(SampleUid(options_.job, {ordinal, group.attempt, i}));
+      committed.uids.push_back(SampleUid(options_.job, KeyOf(group, i)));
       committed.digest = ExtendDigest(committed.digest, committed.uids.back());
       ++counters_.trained_samples;
       counters_.trained_tokens +=
@@ -295,8 +297,7 @@ void JobState::WriteTrainedRows(const CommittedStep& step, bool redo) {
   for (const int64_t ordinal : step.ordinals) {
     const Group& group = groups_.Get(ordinal);
     for (int32_t i = 0; i < options_.group_size; ++i) {
-      const LossWindow window = ComputeLossWindow(options_.staleness, step.step - 1,
-                                                  *group.samples[static_cast<size_t>(i)].response);
+      const LossWindow window = WindowOf(group.samples[static_cast<size_t>(i)], step.step - 1);
       LedgerRow row = SampleRow(group, i, step.step, window);
       row.event = LedgerEvent::kTrained;
       row.redo = redo;

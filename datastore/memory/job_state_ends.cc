@@ -188,15 +188,17 @@ LedgerRow JobState::SampleRow(const Group& group, int32_t index, int64_t step,
   row.lineage = lineages_.current();
   row.step = step;
   row.train_version = step - 1;
-  row.uid = SampleUid(options_.job, {group.ordinal, group.attempt, index});
+  const SampleKey key = KeyOf(group, index);
+  const SampleSlot& slot = group.samples[static_cast<size_t>(index)];
+  row.uid = SampleUid(options_.job, key);
   row.prompt = group.ordinal;
   row.attempt = group.attempt;
-  row.sample = index;
+  row.sample = key.index;
+  row.replay_of = slot.replay_of;
   row.loss_tokens = window.loss_tokens;
   row.masked_tokens = window.masked_tokens;
-  const Response& tokens = group.samples[static_cast<size_t>(index)].Tokens();
-  row.spans = tokens.spans;
-  row.segments = tokens.segments;
+  row.spans = slot.Tokens().spans;
+  row.segments = slot.Tokens().segments;
   row.min_version = window.min_version;
   row.max_version = window.max_version;
   return row;
@@ -209,15 +211,22 @@ void JobState::WriteEndRows(const Group& group, LedgerEvent event, const std::st
   for (size_t i = 0; i < group.samples.size(); ++i) {
     const Response& tokens = group.samples[i].Tokens();
     if (tokens.response_ids.empty() && (any || i > 0)) continue;
-    const LossWindow window = ComputeLossWindow(options_.staleness, steps_.version(), tokens);
-    LedgerRow row = SampleRow(group, static_cast<int32_t>(i), steps_.version() + 1, window);
-    row.event = event;
-    row.reason = ReasonText(label, detail);
-    ledger_.Append(std::move(row));
-    if (tokens.response_ids.empty()) continue;
-    ++counters_.discarded_samples;
-    counters_.discarded_tokens += static_cast<int64_t>(tokens.response_ids.size());
+    WriteEndRow(group, static_cast<int32_t>(i), event, ReasonText(label, detail));
   }
+}
+
+void JobState::WriteEndRow(const Group& group, int32_t index, LedgerEvent event,
+                           const std::string& reason) {
+  const SampleSlot& slot = group.samples[static_cast<size_t>(index)];
+  const LossWindow window = WindowOf(slot, steps_.version());
+  LedgerRow row = SampleRow(group, index, steps_.version() + 1, window);
+  row.event = event;
+  row.reason = reason;
+  ledger_.Append(std::move(row));
+  const Response& tokens = slot.Tokens();
+  if (tokens.response_ids.empty()) return;
+  ++counters_.discarded_samples;
+  counters_.discarded_tokens += static_cast<int64_t>(tokens.response_ids.size());
 }
 
 }  // namespace freshet

@@ -29,6 +29,7 @@ StoreStats JobState::Stats() const {
   stats.capacity_used = CapacityUsed();
   stats.ledger_backlog = ledger_.backlog();
   stats.filtered_in_a_row = filtered_in_a_row_;
+  stats.pooled_successes = pool_.size();
   stats.ended_by_reason.assign(ended_by_reason_.begin(), ended_by_reason_.end());
   return stats;
 }

@@ -15,11 +15,21 @@ constexpr size_t kMaxRowAnswers = 1024;
 
 }  // namespace
 
+SampleKey JobState::KeyOf(const Group& group, int32_t index) const {
+  const bool replayed = !group.samples[static_cast<size_t>(index)].replay_of.empty();
+  return {group.ordinal, group.attempt, replayed ? options_.group_size + index : index};
+}
+
+LossWindow JobState::WindowOf(const SampleSlot& slot, int64_t version) const {
+  return ComputeLossWindow(options_.BoundOf(!slot.replay_of.empty()), version, slot.Tokens());
+}
+
 SampleView JobState::View(const Group& group, int32_t index) const {
   const SampleSlot& slot = group.samples[static_cast<size_t>(index)];
   SampleView view;
-  view.key = {group.ordinal, group.attempt, index};
+  view.key = KeyOf(group, index);
   view.uid = SampleUid(options_.job, view.key);
+  view.replay_of = slot.replay_of;
   view.prompt = group.prompt;
   view.response = slot.response;
   view.score = slot.score;
@@ -126,27 +136,12 @@ void JobState::Advance(Group& group, absl::Time now) {
                                   [](const SampleSlot& slot) { return slot.score != nullptr; });
   if (!scored) return;
   groups_.Move(group, GroupState::kScored, now);
-  const double first = group.samples.front().score->reward;
-  const bool equal =
-      std::all_of(group.samples.begin(), group.samples.end(),
-                  [first](const SampleSlot& slot) { return slot.score->reward == first; });
-  if (options_.filter_zero_variance && equal) return Filter(group, now);
+  if (options_.replay.has_value()) Replay(group);
+  if (Filter(group, now)) return;
   groups_.Move(group, GroupState::kReady, now);
   filtered_in_a_row_ = 0;
   Changed(Topic::kBatch);
   ApplyDisposition(group, now);
-}
-
-void JobState::Filter(Group& group, absl::Time now) {
-  EndGroup(group, LedgerEvent::kFiltered, "zero_variance", "", now);
-  ++filtered_in_a_row_;
-  const int64_t limit = options_.max_filtered_in_a_row > 0
-                            ? options_.max_filtered_in_a_row
-                            : 20 * options_.staleness.groups_per_step;
-  if (filtered_in_a_row_ < limit || !paused_.empty()) return;
-  paused_ = StrCat("the last ", filtered_in_a_row_,
-                   " groups were filtered: all rewards of a group are equal");
-  Changed(Topic::kBatch);
 }
 
 }  // namespace freshet

@@ -17,7 +17,7 @@ constexpr int kCompressionLevel = 5;
 constexpr size_t kMaxEntries = size_t{1} << 15;
 constexpr int64_t kMaxFields = 32;  // names and values per entry
 
-// Reduces the record in each line "INDEX RECORD" to its spans.
+// Reduces the record in each line "INDEX RECORD" to its spans and the success that it copies.
 absl::StatusOr<std::string> WithoutPlaces(std::string_view lines) {
   std::string kept;
   for (bool first = true; !lines.empty(); first = false) {
@@ -27,6 +27,7 @@ absl::StatusOr<std::string> WithoutPlaces(std::string_view lines) {
     const std::string_view index = TakePart(line, ' ');
     FRESHET_ASSIGN_OR_RETURN(const SampleRecord record, ParseSampleRecord(line));
     kept += StrCat(index, " 0 0 0 0:0:0:0 ", record.spans);
+    if (!record.replay_of.empty()) kept += StrCat(" ", record.replay_of);
   }
   return kept;
 }

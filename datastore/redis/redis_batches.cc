@@ -28,16 +28,32 @@ absl::StatusOr<std::vector<int64_t>> ParseNumbers(std::string_view text) {
   return numbers;
 }
 
-std::vector<std::string> Uids(const StoreOptions& options, const std::vector<int64_t>& ordinals,
-                              const std::vector<int64_t>& attempts) {
+// `attempts` as in commit_step.lua, separated by commas.
+absl::StatusOr<std::vector<std::string>> Uids(const StoreOptions& options,
+                                              const std::vector<int64_t>& ordinals,
+                                              std::string_view attempts) {
   std::vector<std::string> uids;
-  for (size_t i = 0; i < ordinals.size() && i < attempts.size(); ++i) {
+  for (size_t i = 0; i < ordinals.size() && !attempts.empty(); ++i) {
+    std::string_view part = TakePart(attempts, ',');
+    SampleKey key{ordinals[i], 0, 0};
+    FRESHET_RETURN_IF_ERROR(TakeNumbers(part, ':', key.attempt));
+    int32_t replayed = -1;
+    if (!part.empty()) FRESHET_RETURN_IF_ERROR(TakeNumbers(part, ':', replayed));
     for (int32_t index = 0; index < options.group_size; ++index) {
-      uids.push_back(
-          SampleUid(options.job, {ordinals[i], static_cast<int32_t>(attempts[i]), index}));
+      key.index = replayed == options.group_size + index ? replayed : index;
+      uids.push_back(SampleUid(options.job, key));
     }
   }
   return uids;
+}
+
+// The group's entry in the attempts of commit_step.lua.
+std::string AttemptOf(const TrainGroup& group) {
+  std::string text = StrCat(group.samples.front().sample.key.attempt);
+  for (const TrainSample& sample : group.samples) {
+    if (!sample.sample.replay_of.empty()) text += StrCat(":", sample.sample.key.index);
+  }
+  return text;
 }
 
 // Parses the groups of next_batch.lua. The samples' bytes are not fetched yet.
@@ -65,7 +81,8 @@ absl::StatusOr<std::vector<TrainGroup>> ParseGroups(const std::vector<RedisReply
   return groups;
 }
 
-absl::Status FillLossWindow(const StalenessOptions& staleness, int64_t step, TrainSample& sample) {
+absl::Status FillLossWindow(const StoreOptions& options, int64_t step, TrainSample& sample) {
+  const StalenessOptions staleness = options.BoundOf(!sample.sample.replay_of.empty());
   LossWindow window = ComputeLossWindow(staleness, step - 1, *sample.sample.response);
   if (step - 1 - window.min_version > staleness.max) {
     return Internal("sample ", sample.sample.uid, " of version ", window.min_version,
@@ -97,8 +114,7 @@ absl::StatusOr<OpenEpochReply> RedisBatches::OpenEpoch(const EpochRequest& reque
     entry.step = redo[i].integer;
     entry.content_hash = redo[i + 1].text;
     FRESHET_ASSIGN_OR_RETURN(const auto ordinals, ParseNumbers(redo[i + 2].text));
-    FRESHET_ASSIGN_OR_RETURN(const auto attempts, ParseNumbers(redo[i + 3].text));
-    entry.uids = Uids(config_.options, ordinals, attempts);
+    FRESHET_ASSIGN_OR_RETURN(entry.uids, Uids(config_.options, ordinals, redo[i + 3].text));
   }
   return reply;
 }
@@ -128,9 +144,9 @@ absl::StatusOr<NextBatchReply> RedisBatches::Next(int64_t epoch, int64_t step) {
     Claim claim{epoch, step, answer.values[2].text, {}, {}};
     for (TrainGroup& group : reply.groups) {
       claim.ordinals.push_back(group.ordinal);
-      claim.attempts.push_back(group.samples.front().sample.key.attempt);
+      claim.attempts += StrCat(claim.attempts.empty() ? "" : ",", AttemptOf(group));
       for (TrainSample& sample : group.samples) {
-        FRESHET_RETURN_IF_ERROR(FillLossWindow(config_.options.staleness, step, sample));
+        FRESHET_RETURN_IF_ERROR(FillLossWindow(config_.options, step, sample));
       }
     }
     {
@@ -161,18 +177,16 @@ absl::StatusOr<CommitReceipt> RedisBatches::Commit(int64_t epoch, int64_t step,
     // Scripts cannot compute SHA-256: the digest is computed here from state that the script
     // verifies.
     std::string digest = claim.digest;
-    for (const std::string& uid : Uids(config_.options, sorted, claim.attempts)) {
-      digest = ExtendDigest(digest, uid);
-    }
-    FRESHET_ASSIGN_OR_RETURN(
-        const ScriptAnswer answer,
-        runner_.Run(trajectory_scripts::kCommitStep,
-                    {StrCat(epoch), StrCat(step), absl::StrJoin(sorted, ","), content_hash,
-                     claim.digest, absl::StrJoin(claim.attempts, ","), digest}));
+    FRESHET_ASSIGN_OR_RETURN(const auto uids, Uids(config_.options, sorted, claim.attempts));
+    for (const std::string& uid : uids) digest = ExtendDigest(digest, uid);
+    FRESHET_ASSIGN_OR_RETURN(const ScriptAnswer answer,
+                             runner_.Run(trajectory_scripts::kCommitStep,
+                                         {StrCat(epoch), StrCat(step), absl::StrJoin(sorted, ","),
+                                          content_hash, claim.digest, claim.attempts, digest}));
     if (answer.code == "DIGEST") {
       FRESHET_RETURN_IF_ERROR(answer.Expect(2));
       claim.digest = answer.values[0].text;
-      FRESHET_ASSIGN_OR_RETURN(claim.attempts, ParseNumbers(answer.values[1].text));
+      claim.attempts = answer.values[1].text;
       continue;
     }
     FRESHET_RETURN_IF_ERROR(answer.Expect(3));

@@ -38,7 +38,7 @@ class RedisBatches {
     int64_t step = 0;
     std::string digest;  // of the previous version
     std::vector<int64_t> ordinals;
-    std::vector<int64_t> attempts;
+    std::string attempts;  // as in commit_step.lua
   };
 
   RedisScriptRunner& runner_;

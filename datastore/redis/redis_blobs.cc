@@ -48,6 +48,11 @@ absl::StatusOr<std::shared_ptr<const Response>> FetchPlan::AddResponse(const Sam
                                                                        char field,
                                                                        std::string_view record) {
   FRESHET_ASSIGN_OR_RETURN(SampleRecord sample, ParseSampleRecord(record));
+  return AddResponse(key, field, std::move(sample));
+}
+
+std::shared_ptr<const Response> FetchPlan::AddResponse(const SampleKey& key, char field,
+                                                       SampleRecord sample) {
   return Add(
       {std::move(sample.blob), key.ordinal, key.attempt, StrCat(std::string(1, field), key.index),
        std::move(sample.checksum), sample.offset, sample.size},
@@ -61,7 +66,9 @@ absl::StatusOr<SampleView> FetchPlan::AddSample(const SampleKey& key, const std:
   view.key = key;
   view.uid = SampleUid(job_, key);
   view.prompt = AddPrompt(key.ordinal, key.attempt, prompt_sum);
-  FRESHET_ASSIGN_OR_RETURN(view.response, AddResponse(key, 's', record));
+  FRESHET_ASSIGN_OR_RETURN(SampleRecord sample, ParseSampleRecord(record));
+  view.replay_of = ReplayOf(sample, job_);
+  view.response = AddResponse(key, 's', std::move(sample));
   if (!score.empty()) {
     const auto value = std::make_shared<Score>();
     scores_.emplace_back(key.ordinal, score, value);

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "datastore/redis/redis_script_runner.h"
+#include "datastore/redis/redis_trajectory_store_records.h"
 #include "datastore/trajectory_store.h"
 
 namespace freshet {
@@ -51,6 +52,8 @@ class FetchPlan {
     int64_t size = 0;    // 0: the whole blob
     std::function<absl::Status(std::string_view blob)> decode = nullptr;
   };
+  std::shared_ptr<const Response> AddResponse(const SampleKey& key, char field,
+                                              SampleRecord sample);
   template <typename T>
   std::shared_ptr<const T> Add(Place place, absl::StatusOr<T> (*decode)(std::string_view));
 

@@ -75,7 +75,9 @@ absl::StatusOr<std::vector<LedgerRow>> SampleRows(LedgerRow row, const Fields& f
     if (!line.empty()) {
       FRESHET_RETURN_IF_ERROR(TakeNumbers(line, ' ', sample.sample));
       FRESHET_ASSIGN_OR_RETURN(const SampleRecord record, ParseSampleRecord(line));
-      FRESHET_RETURN_IF_ERROR(FillSpans(record.spans, config.options.staleness, sample));
+      sample.replay_of = ReplayOf(record, config.options.job);
+      FRESHET_RETURN_IF_ERROR(
+          FillSpans(record.spans, config.options.BoundOf(!sample.replay_of.empty()), sample));
     } else {
       sample.min_version = sample.max_version = sample.train_version;
     }
@@ -112,6 +114,7 @@ absl::StatusOr<std::vector<LedgerRow>> ExpandLedgerEntry(const RedisReply& entry
       row.disposition = Name(options.staleness.disposition);
       row.groups_per_step = options.staleness.groups_per_step;
       row.group_size = options.group_size;
+      if (options.replay.has_value()) row.replay_max_age = options.replay->max_age;
       return std::vector<LedgerRow>{row};
     case LedgerEvent::kResumed:
     case LedgerEvent::kDurable:

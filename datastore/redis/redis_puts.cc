@@ -1,7 +1,6 @@
 #include "datastore/redis/redis_puts.h"
 
 #include <array>
-#include <cstdio>
 #include <map>
 #include <string>
 #include <utility>
@@ -54,13 +53,6 @@ struct PutError {
   int64_t values[3] = {0, 0, 0};
 };
 
-// Formats `value` so that it round-trips.
-std::string Exact(double value) {
-  char text[40];
-  std::snprintf(text, sizeof(text), "%.17g", value);
-  return text;
-}
-
 // Arguments of put_samples.lua. Consecutive samples with the same token, versions and blob form one
 // run.
 std::vector<std::string> SampleArgs(const std::vector<Put>& puts) {
@@ -103,7 +95,7 @@ absl::Status AddSample(const RedisStoreConfig& config, const SamplePut& sample, 
   if (sample.score != nullptr) {
     reward = "-";
     if (CheckScore(sample.score.get()).ok()) {
-      reward = Exact(sample.score->reward);
+      reward = ExactText(sample.score->reward);
       FRESHET_ASSIGN_OR_RETURN(score, EncodeScore(*sample.score));
     }
   }
@@ -205,7 +197,7 @@ absl::Status AddRow(const RowPut& row, const std::string& token, size_t position
   std::vector<std::string> args = {token, "0", "0", ""};
   if (CheckScore(score).ok()) {
     FRESHET_ASSIGN_OR_RETURN(const std::string record, EncodeScore(*score));
-    args = {token, "1", Exact(score->reward), record};
+    args = {token, "1", ExactText(score->reward), record};
   }
   slice.puts.push_back({position, {}, 0, std::move(args)});
   return absl::OkStatus();
@@ -226,7 +218,9 @@ absl::StatusOr<PutPromptsReply> RedisPuts::PutPrompts(const std::vector<Prompt>&
     if (prompt.ordinal >= 0) {
       blobs.push_back({PromptBlobName(prompt.ordinal, sum), std::move(bytes)});
     }
-    args.insert(args.end(), {StrCat(prompt.ordinal), StrCat(prompt.first_attempt), sum});
+    const bool pooled = config_.options.replay.has_value();
+    args.insert(args.end(), {StrCat(prompt.ordinal), StrCat(prompt.first_attempt), sum,
+                             pooled ? PromptKey(prompt) : ""});
   }
   FRESHET_ASSIGN_OR_RETURN(
       const ScriptAnswer answer,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 #include <type_traits>
 
 #include "base/status_macros.h"
@@ -45,7 +46,7 @@ void VisitValues(Config& config, const Visit& visit) {
   visit("max_lease_failures", options.max_lease_failures);
   visit("max_hand_backs", options.max_hand_backs);
   visit("max_requeues", options.max_requeues);
-  visit("filter_zero_variance", options.filter_zero_variance);
+  visit("filter_zero_variance", options.filter.zero_variance);
   visit("max_filtered_in_a_row", options.max_filtered_in_a_row);
   visit("max_ledger_rows", options.max_ledger_rows);
   visit("origin.lineage", origin.policy.lineage);
@@ -60,9 +61,23 @@ void VisitValues(Config& config, const Visit& visit) {
 
 constexpr char kWholeGroups[] = "score_whole_groups";
 
+// Calls visit(key, value) for each value that may be absent, also in stores of older versions.
+template <typename Options, typename Visit>
+void VisitOptional(Options& options, const Visit& visit) {
+  visit("filter_min_mean", options.filter.min_mean);
+  visit("filter_max_mean", options.filter.max_mean);
+}
+template <typename Replay, typename Visit>
+void VisitReplay(Replay& replay, const Visit& visit) {
+  visit("replay.max_age", replay.max_age);
+  visit("replay.min_reward", replay.min_reward);
+  visit("replay.capacity", replay.capacity);
+  visit("replay.max_successes", replay.max_successes);
+}
+
 Json ToJson(const RedisStoreConfig& config) {
   Json json;
-  json["format"] = kRedisStoreFormat;
+  json["format"] = config.options.replay.has_value() ? kRedisReplayFormat : kRedisStoreFormat;
   VisitValues(config, [&]<typename T>(const char* key, const T& value) {
     if constexpr (std::is_same_v<T, Disposition>) {
       json[key] = Name(value);
@@ -74,6 +89,13 @@ Json ToJson(const RedisStoreConfig& config) {
   });
   // Absent in stores of older versions.
   if (config.options.score_whole_groups) json[kWholeGroups] = true;
+  VisitOptional(config.options, [&](const char* key, const std::optional<double>& value) {
+    if (value.has_value()) json[key] = *value;
+  });
+  if (config.options.replay.has_value()) {
+    VisitReplay(*config.options.replay,
+                [&](const char* key, const auto& value) { json[key] = value; });
+  }
   return json;
 }
 
@@ -90,12 +112,19 @@ RedisStoreConfig FromJson(const Json& json) {
     }
   });
   config.options.score_whole_groups = json.value(kWholeGroups, false);
+  VisitOptional(config.options, [&](const char* key, std::optional<double>& value) {
+    if (json.contains(key)) value = json.at(key).get<double>();
+  });
+  if (json.value("format", int64_t{0}) == kRedisReplayFormat) {
+    VisitReplay(config.options.replay.emplace(),
+                [&]<typename T>(const char* key, T& value) { value = json.at(key).get<T>(); });
+  }
   return config;
 }
 
 absl::Status CheckFormat(const Json& json) {
   const int64_t format = json.value("format", int64_t{1});
-  if (format == kRedisStoreFormat) return absl::OkStatus();
+  if (format == kRedisStoreFormat || format == kRedisReplayFormat) return absl::OkStatus();
   const std::string job = json.value("job", std::string()).substr(0, kMaxJobBytes);
   return FailedPrecondition(
       "store of job ", job, ": format ", format, " found, this program needs ", kRedisStoreFormat,
@@ -144,27 +173,41 @@ std::vector<std::pair<std::string, std::string>> RedisStoreConfig::ScriptOptions
   const StalenessOptions& staleness = options.staleness;
   const int64_t max_filtered = options.max_filtered_in_a_row > 0 ? options.max_filtered_in_a_row
                                                                  : 20 * staleness.groups_per_step;
-  return {{"eta", StrCat(staleness.max)},
-          {"disposition", StrCat(static_cast<int>(staleness.disposition))},
-          {"groups_per_step", StrCat(staleness.groups_per_step)},
-          {"max_in_flight", StrCat(staleness.max_in_flight)},
-          {"group_size", StrCat(options.group_size)},
-          {"last_step", StrCat(options.last_step)},
-          {"capacity", StrCat(options.capacity_groups)},
-          {"max_queued", StrCat(options.max_queued_prompts)},
-          {"ttl", StrCat(TtlMicros(options))},
-          {"max_row_failures", StrCat(options.max_row_failures)},
-          {"max_lease_failures", StrCat(options.max_lease_failures)},
-          {"max_hand_backs", StrCat(options.max_hand_backs)},
-          {"max_requeues", StrCat(options.max_requeues)},
-          {"filter", options.filter_zero_variance ? "1" : "0"},
-          {"whole", options.score_whole_groups ? "1" : "0"},
-          {"max_filtered", StrCat(max_filtered)},
-          {"max_ledger_rows", StrCat(options.max_ledger_rows)},
-          {"root_lineage", StrCat(origin.policy.lineage)},
-          {"resumed", origin.resumed ? "1" : "0"},
-          {"origin_seq", StrCat(origin.ledger_seq)},
-          {"grace", StrCat(GraceMicros(options))}};
+  std::vector<std::pair<std::string, std::string>> values = {
+      {"eta", StrCat(staleness.max)},
+      {"disposition", StrCat(static_cast<int>(staleness.disposition))},
+      {"groups_per_step", StrCat(staleness.groups_per_step)},
+      {"max_in_flight", StrCat(staleness.max_in_flight)},
+      {"group_size", StrCat(options.group_size)},
+      {"last_step", StrCat(options.last_step)},
+      {"capacity", StrCat(options.capacity_groups)},
+      {"max_queued", StrCat(options.max_queued_prompts)},
+      {"ttl", StrCat(TtlMicros(options))},
+      {"max_row_failures", StrCat(options.max_row_failures)},
+      {"max_lease_failures", StrCat(options.max_lease_failures)},
+      {"max_hand_backs", StrCat(options.max_hand_backs)},
+      {"max_requeues", StrCat(options.max_requeues)},
+      {"filter", options.filter.zero_variance ? "1" : "0"},
+      {"whole", options.score_whole_groups ? "1" : "0"},
+      {"max_filtered", StrCat(max_filtered)},
+      {"max_ledger_rows", StrCat(options.max_ledger_rows)},
+      {"root_lineage", StrCat(origin.policy.lineage)},
+      {"resumed", origin.resumed ? "1" : "0"},
+      {"origin_seq", StrCat(origin.ledger_seq)},
+      {"grace", StrCat(GraceMicros(options))}};
+  bool curate = options.replay.has_value();
+  VisitOptional(options, [&](const char* name, const std::optional<double>& value) {
+    if (value.has_value()) values.emplace_back(name, ExactText(*value));
+    curate = curate || value.has_value();
+  });
+  if (options.replay.has_value()) {
+    values.emplace_back("replay_max_age", StrCat(options.replay->max_age));
+    values.emplace_back("replay_min_reward", ExactText(options.replay->min_reward));
+    values.emplace_back("replay_capacity", StrCat(options.replay->capacity));
+    values.emplace_back("replay_max_successes", StrCat(options.replay->max_successes));
+  }
+  if (curate) values.emplace_back("curate", "1");
+  return values;
 }
 
 std::vector<std::pair<std::string, std::string>> RedisStoreConfig::FirstState() const {
@@ -196,6 +239,12 @@ std::vector<std::pair<std::string, std::string>> RedisStoreConfig::FirstState() 
     state.emplace_back(counter, "0");
   }
   return state;
+}
+
+std::string ExactText(double value) {
+  char text[40];
+  std::snprintf(text, sizeof(text), "%.17g", value);
+  return text;
 }
 
 std::string RedisStoreConfigToJson(const RedisStoreConfig& config) { return Dump(ToJson(config)); }

@@ -56,19 +56,24 @@ struct RedisStoreConfig {
   std::vector<std::pair<std::string, std::string>> FirstState() const;
 };
 
+// Formats `value` so that it round-trips.
+std::string ExactText(double value);
+
 constexpr int64_t kMaxScriptInteger = int64_t{1} << 53;
 
 // Format number of the scripts' data, stored with the configuration. Increment it for every change
 // to a key or packed record that older or newer scripts would misread. Data without a number counts
 // as 1.
 constexpr int64_t kRedisStoreFormat = 3;
+// Of stores with a success pool, which older programs cannot serve.
+constexpr int64_t kRedisReplayFormat = 4;
 
 // INVALID_ARGUMENT: not usable as a key prefix.
 absl::Status ValidateJobName(const std::string& job);
 
 // A JSON object with fixed keys; equal values give equal text.
 std::string RedisStoreConfigToJson(const RedisStoreConfig& config);
-// Inverse of RedisStoreConfigToJson. FAILED_PRECONDITION: another format than kRedisStoreFormat;
+// Inverse of RedisStoreConfigToJson. FAILED_PRECONDITION: another format than these two;
 // the message names both and the fix. DATA_LOSS: other errors, including more than 64 MiB.
 absl::StatusOr<RedisStoreConfig> ParseRedisStoreConfig(std::string_view json);
 // First difference as "key: STORED stored, ASKED asked"; "" if equal.

@@ -64,10 +64,7 @@ std::string StopText(std::string_view kind, const ReasonNumbers& numbers,
 
 }  // namespace
 
-std::string PausedText(int64_t filtered) {
-  return StrCat("job paused: the last ", filtered,
-                " groups were filtered: all rewards of a group are equal");
-}
+std::string PausedText(int64_t filtered) { return StrCat("job paused: ", FilteredText(filtered)); }
 
 std::string_view TakePart(std::string_view& text, char separator) {
   const size_t end = text.find(separator);
@@ -152,8 +149,13 @@ absl::StatusOr<SampleRecord> ParseSampleRecord(std::string_view text) {
   if (record.offset < 0 || record.size < 0) {
     return DataLoss("store record: ", record.size, " bytes at ", record.offset);
   }
-  record.spans = std::string(text);
+  record.spans = std::string(TakePart(text, ' '));
+  record.replay_of = std::string(text);
   return record;
+}
+
+std::string ReplayOf(const SampleRecord& record, std::string_view job) {
+  return record.replay_of.empty() ? "" : StrCat(job, "/", record.replay_of);
 }
 
 std::string SampleRecordText(std::string_view token, std::string_view checksum,
@@ -224,6 +226,8 @@ absl::StatusOr<StoreStats> ParseStats(const RedisReply& counters, const RedisRep
   stats.trained_tokens = numbers["trained_tokens"];
   stats.discarded_samples = numbers["discarded_samples"];
   stats.discarded_tokens = numbers["discarded_tokens"];
+  stats.replayed_samples = numbers["replayed_samples"];
+  stats.pooled_successes = numbers["pooled_successes"];
   stats.generation = {numbers["generated_tokens"], absl::Microseconds(numbers["idle_us"]),
                       absl::Microseconds(numbers["swap_us"])};
   for (size_t i = 0; i + 1 < reasons.items.size(); i += 2) {

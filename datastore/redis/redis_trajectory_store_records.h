@@ -37,7 +37,8 @@ absl::Status Malformed(const Response& response, const ResponseBounds& bounds);
 absl::Status RowNotLive(int64_t token);
 
 // "TOKEN CHECKSUM TOKENS FIRST:SUM:OFFSET:SIZE SPANS": location of a sample's bytes, and its ledger
-// data. The bytes are in blob TOKEN:FIRST:SUM, which may hold several samples.
+// data. The bytes are in blob TOKEN:FIRST:SUM, which may hold several samples. "
+// ORDINAL/ATTEMPT/INDEX" of the success follows if the sample is a copy of one.
 struct SampleRecord {
   std::string blob;  // name
   std::string checksum;
@@ -45,6 +46,7 @@ struct SampleRecord {
   int64_t offset = 0;
   int64_t size = 0;
   std::string spans;
+  std::string replay_of;  // its uid without the job; "": not a copy
 };
 absl::StatusOr<SampleRecord> ParseSampleRecord(std::string_view text);
 std::string SampleRecordText(std::string_view token, std::string_view checksum,
@@ -73,6 +75,8 @@ absl::StatusOr<int64_t> ParseNumber(std::string_view text);
 absl::StatusOr<std::string> TakeSized(std::string_view& text);
 
 std::string PausedText(int64_t filtered);
+// uid of the success that a record names; "" if it names none.
+std::string ReplayOf(const SampleRecord& record, std::string_view job);
 // Why a lease reply has no more groups, from the numbers of lease_prompts.lua.
 struct LeaseReason {
   std::string text;

@@ -2,14 +2,16 @@
 #define FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_CONTRACT_H_
 
 // Contract tests of TrajectoryStore and its EvaluationStore for any backend. A backend's test file
-// includes this header and instantiates both suites:
+// includes this header and instantiates the three suites:
 //
 //   INSTANTIATE_TEST_SUITE_P(Memory, TrajectoryStoreContract, testing::Values(StoreBackend{...}),
 //                            StoreBackendName);
+//   INSTANTIATE_TEST_SUITE_P(Memory, TrajectoryStoreCurationContract, ...);
 //   INSTANTIATE_TEST_SUITE_P(Memory, EvaluationStoreContract, ...);
 
 #include "tests/contract/evaluation_store_contract.h"
 #include "tests/contract/trajectory_store_batch_contract.h"
+#include "tests/contract/trajectory_store_curation_contract.h"
 #include "tests/contract/trajectory_store_divergence_contract.h"
 #include "tests/contract/trajectory_store_fixture.h"
 #include "tests/contract/trajectory_store_lease_contract.h"

@@ -131,7 +131,7 @@ TEST_P(TrajectoryStoreContract, EachRowOfACallHasAnAnswerOfItsOwn) {
 }
 
 TEST_P(TrajectoryStoreContract, ARowWhoseGroupTheCallItselfHasFilteredIsDead) {
-  options_.filter_zero_variance = true;
+  options_.filter.zero_variance = true;
   PutPrompts(2);
   for (const GroupLease& lease : Lease(0, 2)) Finish(lease, 0);
   const auto rows = Rows(Task::kScore);
@@ -190,7 +190,7 @@ TEST_P(TrajectoryStoreContract, ASampleWithAScoreThatIsNoneIsRefused) {
 }
 
 TEST_P(TrajectoryStoreContract, EqualScoresThatComeAlongFilterTheGroup) {
-  options_.filter_zero_variance = true;
+  options_.filter.zero_variance = true;
   PutPrompts(2);
   const auto leases = Lease(0, 2);
   std::vector<SamplePut> puts;

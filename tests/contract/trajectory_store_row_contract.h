@@ -324,7 +324,7 @@ TEST_P(TrajectoryStoreContract, AGroupIsReadyWhenItsSamplesAreScored) {
 }
 
 TEST_P(TrajectoryStoreContract, GroupsWithEqualRewardsAreFiltered) {
-  options_.filter_zero_variance = true;
+  options_.filter.zero_variance = true;
   PutPrompts(1);
   Finish(Lease(0, 1)[0], 0);
   ScoreAll(/*same=*/true);
@@ -347,7 +347,7 @@ TEST_P(TrajectoryStoreContract, GroupsWithEqualRewardsAreTrainedWithoutTheFilter
 }
 
 TEST_P(TrajectoryStoreContract, TheJobPausesAfterManyFilteredGroupsInARow) {
-  options_.filter_zero_variance = true;
+  options_.filter.zero_variance = true;
   options_.max_filtered_in_a_row = 3;
   OpenEpoch();
   for (int i = 0; i < 3; ++i) {
@@ -366,7 +366,7 @@ TEST_P(TrajectoryStoreContract, TheJobPausesAfterManyFilteredGroupsInARow) {
 }
 
 TEST_P(TrajectoryStoreContract, AReadyGroupRestartsTheCountOfFilteredOnes) {
-  options_.filter_zero_variance = true;
+  options_.filter.zero_variance = true;
   options_.max_filtered_in_a_row = 2;
   OpenEpoch();
   for (const bool same : {true, false, true}) {

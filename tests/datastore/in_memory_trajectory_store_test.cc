@@ -23,6 +23,9 @@ std::unique_ptr<TrajectoryStore> CreateInMemory(StoreOptions options, StoreOrigi
 INSTANTIATE_TEST_SUITE_P(Memory, TrajectoryStoreContract,
                          testing::Values(StoreBackend{"InMemory", CreateInMemory}),
                          StoreBackendName);
+INSTANTIATE_TEST_SUITE_P(Memory, TrajectoryStoreCurationContract,
+                         testing::Values(StoreBackend{"InMemory", CreateInMemory}),
+                         StoreBackendName);
 INSTANTIATE_TEST_SUITE_P(Memory, EvaluationStoreContract,
                          testing::Values(StoreBackend{"InMemory", CreateInMemory}),
                          StoreBackendName);

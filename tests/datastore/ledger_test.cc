@@ -72,6 +72,19 @@ TEST(Ledger, OtherRowsHaveTheContractsKeysInOrder) {
                                       R"("checkpoint_sha256":"c","digest":"d"})");
 }
 
+TEST(Ledger, KeysOfReplayAreThereOnlyWithReplay) {
+  LedgerRow open;
+  open.job = "j";
+  open.groups_per_step = open.group_size = 1;
+  open.replay_max_age = 9;
+  EXPECT_THAT(LedgerRowToJson(open), HasSubstr(R"("G":1,"replay_max_age":9})"));
+  EXPECT_EQ(ParseLedgerRow(LedgerRowToJson(open))->replay_max_age, 9);
+  LedgerRow row = TrainedRow();
+  row.replay_of = "job/3/0/1";
+  EXPECT_THAT(LedgerRowToJson(row), HasSubstr(R"("sample":3,"replay_of":"job/3/0/1","redo")"));
+  EXPECT_EQ(ParseLedgerRow(LedgerRowToJson(row))->replay_of, "job/3/0/1");
+}
+
 TEST(Ledger, EveryEventRoundTrips) {
   for (const LedgerEvent event :
        {LedgerEvent::kOpen, LedgerEvent::kResumed, LedgerEvent::kDurable, LedgerEvent::kTrained,

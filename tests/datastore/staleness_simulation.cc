@@ -32,7 +32,7 @@ class Simulation {
     store.capacity_groups = (options.eta + 1 + 2 * kCheckpointEvery) * options.groups_per_step;
     store.max_queued_prompts = 8;
     store.lease_ttl = absl::Seconds(kLeaseSeconds);
-    store.filter_zero_variance = options.faults && options.group_size > 1;
+    store.filter.zero_variance = options.faults && options.group_size > 1;
     store.max_filtered_in_a_row = 1000;
     store.max_row_failures = 4;
     store_ = std::move(InMemoryTrajectoryStore::Create(store, {}, clock_)).value();

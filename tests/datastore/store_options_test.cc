@@ -43,8 +43,36 @@ TEST(StoreOptions, ValidateNamesTheOptionAndTheBound) {
       {"max_filtered_in_a_row: -1", [](StoreOptions& o) { o.max_filtered_in_a_row = -1; }},
       {"filter_zero_variance: group_size 1",
        [](StoreOptions& o) {
-         o.filter_zero_variance = true;
+         o.filter.zero_variance = true;
          o.group_size = 1;
+       }},
+      {"filter.min_mean: 0.5",
+       [](StoreOptions& o) {
+         o.filter.min_mean = 0.5;
+         o.filter.max_mean = 0.25;
+       }},
+      {"replay.max_age: 1",
+       [](StoreOptions& o) {
+         o.replay = ReplayOptions{1, 1.0, 8, 1};
+       }},
+      {"replay.capacity: 0",
+       [](StoreOptions& o) {
+         o.replay = ReplayOptions{2, 1.0, 0, 1};
+       }},
+      {"staleness.max (with replay): 0",
+       [](StoreOptions& o) {
+         o.staleness.max = 0;
+         o.replay = ReplayOptions{2, 1.0, 8, 1};
+       }},
+      {"group_size (with replay): 1",
+       [](StoreOptions& o) {
+         o.group_size = 1;
+         o.replay = ReplayOptions{2, 1.0, 8, 1};
+       }},
+      {"replay: score_whole_groups",
+       [](StoreOptions& o) {
+         o.score_whole_groups = true;
+         o.replay = ReplayOptions{2, 1.0, 8, 1};
        }},
       {"lease_ttl: 0", [](StoreOptions& o) { o.lease_ttl = absl::ZeroDuration(); }},
       {"capacity_groups: 7", [](StoreOptions& o) { o.capacity_groups = 7; }},

@@ -1,4 +1,5 @@
 // The example jobs learn what they claim, with fewer steps where the full run takes long.
+#include <algorithm>
 #include <filesystem>
 
 #include "tests/e2e/freshet_fixture.h"
@@ -64,6 +65,27 @@ TEST_F(ExamplesTest, ArithmeticLearns) {
   EXPECT_GT(MeanReward(51, 60), MeanReward(1, 10) + 0.1);
   ExpectRewards({{"exact", 1.0}});
   ExpectComplete(60);
+}
+
+TEST_F(ExamplesTest, SparseReplaysRareSuccesses) {
+  const ChildResult result = Freshet(
+      {"local", std::string(FRESHET_SOURCE_DIR) + "/examples/sparse.yaml", "--run-dir", "run"}, "",
+      kDeadline);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_LT(MeanReward(1, 10), 0.05);
+  EXPECT_GT(MeanReward(111, 120), 0.3);
+  int64_t replayed = 0;
+  for (const auto& [step, row] : SurvivingSteps()) {
+    replayed += row["samples_replayed"].get<int64_t>();
+    EXPECT_LE(row["staleness_max"].get<int64_t>(), 1) << "step " << step;
+    EXPECT_LE(row["replay_age_max"].get<int64_t>(), 32) << "step " << step;
+  }
+  EXPECT_GT(replayed, 50);
+  const std::vector<Json> trained = Ledger("trained");
+  EXPECT_EQ(std::count_if(trained.begin(), trained.end(),
+                          [](const Json& row) { return row.contains("replay_of"); }),
+            replayed);
+  ExpectVerified();
 }
 
 TEST_F(ExamplesTest, StoriesTrains) {

@@ -89,6 +89,47 @@ TEST(Validator, CreditByTurnNeedsTurns) {
   }
 }
 
+TEST(Validator, Filters) {
+  for (const Case& c : {
+           Case{9, "filter: {min_mean_reward: 0.1, max_mean_reward: 0.9}", nullptr},
+           Case{9, "filter: {min_mean_reward: 0.5, max_mean_reward: 0.5}", nullptr},
+           Case{9, "filter: {min_mean_reward: 0.9, max_mean_reward: 0.1}",
+                "job.yaml:9: filter.min_mean_reward: must be at most max_mean_reward 0.1, got 0.9; "
+                "every group would be filtered"},
+       }) {
+    Check(c);
+  }
+}
+
+TEST(Validator, Replay) {
+  for (const Case& c : {
+           Case{9, "replay: {max_age: 2, min_reward: 1}", nullptr},
+           Case{9, "replay: {min_reward: 1}",
+                "job.yaml:9: replay.max_age: is required but missing"},
+           Case{9, "replay: {max_age: 2}",
+                "job.yaml:9: replay.min_reward: is required but missing"},
+           Case{9, "staleness: {max: 2}\nreplay: {max_age: 2, min_reward: 1}",
+                "job.yaml:10: replay.max_age: must be more than staleness.max 2, got 2"},
+           Case{
+               9, "staleness: {max: 0}\nreplay: {max_age: 2, min_reward: 1}",
+               "job.yaml:10: replay: needs staleness.max of at least 1: with 0, a step trains only "
+               "on samples of its own version, and a run is repeatable"},
+           Case{9,
+                "group_size: 1\nloss: {advantage: reinforce_pp}\n"
+                "replay: {max_age: 2, min_reward: 1}",
+                "job.yaml:11: replay: needs a group_size of at least 2, got 1"},
+       }) {
+    Check(c);
+  }
+  EXPECT_THAT(
+      ErrorLines(MinimalJobWith(6,
+                                "reward: {components: {a: {type: python, function: f, group: "
+                                "true}}}") +
+                 "replay: {max_age: 2, min_reward: 1}\n"),
+      ElementsAre("job.yaml:9: replay: contradicts reward.components.a, which compares the samples "
+                  "of a group; remove one of the two"));
+}
+
 TEST(Validator, Names) {
   for (const Case& c : {
            Case{1, "name: ../up",

@@ -50,6 +50,23 @@ TEST(LossCheck, PartsOfResponsesHaveWeights) {
   EXPECT_FALSE(plain.entropy_control.has_value());
 }
 
+TEST(LossCheck, ReplayedSamplesNeedACorrection) {
+  TinyJob job = MakeTinyJob();
+  job["replay"] = "{max_age: 9, min_reward: 1}";
+  const auto errors = [&](const std::string& loss) {
+    job["loss"] = loss;
+    const JobResult parsed = ParseJob(ToYaml(job), "job.yaml", {});
+    EXPECT_TRUE(parsed.errors.empty()) << FormatConfigErrors(parsed.errors);
+    LossSpec resolved;
+    return FormatConfigErrors(CheckLoss(parsed.spec, parsed.places, resolved));
+  };
+  EXPECT_EQ(errors("{preset: dapo}"), "");
+  EXPECT_EQ(errors("{preset: dapo, anchor: behavior}"), "");
+  EXPECT_THAT(errors("{preset: dapo, correction: {kind: none}}"),
+              AllOf(HasSubstr("replay: samples up to 9 versions old are trained without"),
+                    HasSubstr("loss.correction")));
+}
+
 TEST(LossCheck, ALossThatContradictsItselfIsNamedWithItsPlace) {
   LossSpec loss;
   const std::vector<ConfigError> errors =

@@ -233,6 +233,9 @@ TEST_F(ResumePointTest, WhatTheLedgerWasOpenedWithCannotChange) {
   options_.staleness.max = 1;
   EXPECT_THAT(Error(), HasSubstr("staleness.max 2, the job says 1"));
   options_ = kept;
+  options_.replay = ReplayOptions{4, 1.0, 8, 1};
+  EXPECT_THAT(Error(), HasSubstr("replay.max_age 0, the job says 4"));
+  options_ = kept;
   options_.staleness.disposition = Disposition::kMask;
   EXPECT_THAT(Error(), HasSubstr("staleness.policy wait, the job says mask"));
   options_ = kept;

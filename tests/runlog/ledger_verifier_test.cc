@@ -50,6 +50,83 @@ TEST(LedgerVerifier, PassesAndCountsAForkedRun) {
   EXPECT_THAT(text, HasSubstr("ok: every promise holds"));
 }
 
+// Seven steps of a job with a success pool. The last sample is a copy of the first one, which is
+// older than the bound 2.
+LedgerBuilder Replayed() {
+  LedgerBuilder builder;
+  builder.rows[0]["replay_max_age"] = 6;
+  builder.files["job.yaml"] += "replay: {max_age: 6}\n";
+  for (int64_t step = 1; step <= 7; ++step) builder.Step();
+  Json& copy = *builder.Rows("trained").back();
+  const Json& success = *builder.Rows("trained").front();
+  copy["sample"] = 3;
+  copy["uid"] = "j/20/0/3";
+  copy["replay_of"] = success["uid"];
+  for (const char* key : {"spans", "min_version", "max_version"}) copy[key] = success[key];
+  return builder;
+}
+
+TEST(LedgerVerifier, CountsReplayedSamplesApart) {
+  LedgerBuilder builder = Replayed();
+  Json replaced = builder.Sample("dropped", 20, 1);
+  replaced["reason"] = "replaced";
+  builder.Add(replaced);
+  const VerifyReport report = Verify(builder);
+  EXPECT_THAT(report.violations, IsEmpty());
+  EXPECT_EQ(report.counts.trained_samples, 42);
+  EXPECT_EQ(report.counts.replayed_samples, 1);
+  EXPECT_EQ(report.counts.max_replay_age, 6);
+  EXPECT_EQ(report.counts.max_staleness, 2);
+  EXPECT_EQ(report.counts.replays_of_unknown, 0);
+  const std::string text = FormatVerifyReport(report);
+  EXPECT_THAT(text, HasSubstr("replayed samples    1, at most 6 versions old (bound 6)"));
+  EXPECT_THAT(text, HasSubstr("max staleness       2 (bound 2, policy wait)"));
+}
+
+TEST(LedgerVerifier, FindsFaultsOfReplayedSamples) {
+  struct Fault {
+    std::function<void(LedgerBuilder&, Json& copy)> spoil;
+    const char* violation;
+  };
+  const Fault faults[] = {
+      {[](LedgerBuilder& b, Json&) {
+         b.rows[0]["replay_max_age"] = 5;
+         b.files["job.yaml"] = "name: j\n";
+       },
+       "staleness above the bound 5"},
+      {[](LedgerBuilder& b, Json&) {
+         b.rows[0].erase("replay_max_age");
+         b.files["job.yaml"] = "name: j\n";
+       },
+       "but the job replays nothing"},
+      {[](LedgerBuilder&, Json& copy) { copy["sample"] = 1; }, "is outside a group of 2"},
+      {[](LedgerBuilder&, Json& copy) { copy.erase("replay_of"); }, "is outside a group of 2"},
+      {[](LedgerBuilder&, Json& copy) { copy["sample"] = 2; }, "is trained twice in step 7"},
+      {[](LedgerBuilder&, Json& copy) {
+         copy["replay_of"] = "j/1/0/1";
+         copy["spans"][0]["end"] = 5;
+       },
+       "the spans of a copy of j/1/0/1 differ from those of its own row"},
+      {[](LedgerBuilder&, Json& copy) { copy["uid"] = copy["replay_of"]; },
+       "is trained in step 7 after it was trained in step 1"},
+      {[](LedgerBuilder& b, Json&) { b.files["job.yaml"] = "name: j\nreplay: {max_age: 7}\n"; },
+       "job.yaml: replay.max_age is 7, but the ledger was opened with 6"},
+  };
+  for (const Fault& fault : faults) {
+    LedgerBuilder builder = Replayed();
+    fault.spoil(builder, *builder.Rows("trained").back());
+    EXPECT_THAT(Verify(builder).violations, Contains(HasSubstr(fault.violation)));
+  }
+}
+
+TEST(LedgerVerifier, ASuccessWithoutARowIsNoted) {
+  LedgerBuilder builder = Replayed();
+  (*builder.Rows("trained").back())["replay_of"] = "j/99/0/1";
+  const VerifyReport report = Verify(builder);
+  EXPECT_THAT(report.violations, IsEmpty());
+  EXPECT_THAT(report.notes, Contains(HasSubstr("1 replayed samples are copies")));
+}
+
 TEST(LedgerVerifier, PassesForksOfForks) {
   LedgerBuilder builder;
   for (int64_t step = 1; step <= 4; ++step) builder.Step();

@@ -76,6 +76,12 @@ StalenessSummary SummarizeStaleness(const std::vector<TrainGroup>& groups, int64
   int64_t total = 0;
   for (const TrainGroup& group : groups) {
     for (const TrainSample& sample : group.samples) {
+      if (!sample.sample.replay_of.empty()) {
+        ++summary.samples_replayed;
+        summary.replay_age_max =
+            std::max(summary.replay_age_max, train_version - sample.min_version);
+        continue;
+      }
       for (const Span& span : sample.sample.response->spans) {
         int64_t tokens = 0;
         for (int32_t t = span.begin; t < span.end; ++t) {
@@ -129,6 +135,8 @@ StepMetrics SummarizeStep(const FinishedStep& report, const StoreStats& before,
   m.staleness_p50 = staleness.p50;
   m.staleness_max = staleness.max;
   m.staleness_tokens = std::move(staleness.tokens);
+  m.samples_replayed = staleness.samples_replayed;
+  m.replay_age_max = staleness.replay_age_max;
   m.tokens_trained = result.tokens_trained;
   m.groups_dropped = Entered(now, before, GroupState::kDropped);
   m.groups_filtered = Entered(now, before, GroupState::kFiltered);

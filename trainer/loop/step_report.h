@@ -17,12 +17,14 @@ namespace freshet {
 // stop, length or none.
 const char* FinishName(FinishReason reason);
 
-// Token-weighted ages of a batch's loss-bearing tokens, in versions.
+// Token-weighted ages of a batch's loss-bearing tokens, in versions. Replayed samples are apart.
 struct StalenessSummary {
   std::map<int64_t, int64_t> tokens;  // age -> tokens
   double mean = 0;
   double p50 = 0;
   int64_t max = 0;
+  int64_t samples_replayed = 0;
+  int64_t replay_age_max = 0;
 };
 // `train_version` is the version that the step started from.
 StalenessSummary SummarizeStaleness(const std::vector<TrainGroup>& groups, int64_t train_version);

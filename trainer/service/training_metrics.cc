@@ -86,6 +86,10 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
                              "Trained tokens that are as old as the staleness bound allows; divide "
                              "by freshet_trajectory_staleness_versions_count for their share."),
                labels};
+  replayed_ = {CounterFamily(registry, "freshet_replayed_samples_total",
+                             "Trained samples that were copies from the success pool; not part of "
+                             "freshet_trajectory_staleness_versions."),
+               labels};
   version_spans_ = {HistogramFamily(registry, "freshet_trajectory_version_spans",
                                     "Runs of tokens by one policy version in a trained sample."),
                     labels, Buckets{1, 2, 3, 4, 6, 8}};
@@ -173,6 +177,7 @@ void TrainingMetrics::OnStep(const StepMetrics& m) {
   }
   staleness_->ObserveMultiple(increments, sum);
   at_bound_->Increment(at_bound);
+  replayed_->Increment(static_cast<double>(m.samples_replayed));
   const double compute = std::max(0.0, m.train_seconds - m.optimizer_seconds);
   const double named =
       m.trainer_wait_seconds + compute + m.optimizer_seconds + m.checkpoint_seconds;

@@ -42,6 +42,7 @@ class TrainingMetrics {
 
   const metrics::Buckets age_edges_;
   metrics::HistogramSeries staleness_;
+  metrics::CounterSeries replayed_;
   metrics::CounterSeries at_bound_;
   metrics::HistogramSeries version_spans_;
   metrics::HistogramSeries completion_tokens_;

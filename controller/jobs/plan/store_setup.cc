@@ -36,7 +36,15 @@ StoreOptions MakeStoreOptions(const job::v1::JobSpec& spec, const std::string& j
     store.max_hand_backs = static_cast<int32_t>(spec.rollout().max_hand_backs());
   }
   store.max_requeues = static_cast<int32_t>(spec.staleness().max_requeues());
-  store.filter_zero_variance = spec.filter().zero_variance();
+  store.filter.zero_variance = spec.filter().zero_variance();
+  const job::v1::Filter& filter = spec.filter();
+  if (filter.has_min_mean_reward()) store.filter.min_mean = filter.min_mean_reward();
+  if (filter.has_max_mean_reward()) store.filter.max_mean = filter.max_mean_reward();
+  if (spec.has_replay()) {
+    const job::v1::Replay& replay = spec.replay();
+    store.replay = ReplayOptions{replay.max_age(), replay.min_reward(), replay.capacity(),
+                                 replay.max_successes()};
+  }
   for (const auto& [name, component] : spec.reward().components()) {
     store.score_whole_groups |= SeesGroup(component);
   }

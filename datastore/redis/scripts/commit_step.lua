@@ -1,5 +1,6 @@
 -- Commits a trained step. Arguments: epoch, step, ordinals, content hash, the digest and attempts
--- that the caller started from, the resulting digest.
+-- that the caller started from, the resulting digest. The attempt of a group with a replayed sample
+-- is 'ATTEMPT:INDEX', with that sample's index in its uid.
 -- Returns RECEIPT: content hash, digest, lineage; or DIGEST: the digest and attempts to start from.
 local epoch, step, ordinals, content_hash = num(1), num(2), arg(3), arg(4)
 local fault = epoch_fault(epoch)
@@ -51,7 +52,8 @@ end
 local groups, rows, attempts = {}, {}, {}
 for i, ordinal in ipairs(list) do
   groups[i], rows[i] = trained(ordinal)
-  attempts[i] = format('%d', groups[i].att)
+  local g = groups[i]
+  attempts[i] = g.rp > 0 and format('%d:%d', g.att, uid_index(g, g.rp - 1)) or format('%d', g.att)
 end
 local digest = call('HGET', prefix .. 'digests', J.version)
 if digest ~= arg(5) or concat(attempts, ',') ~= arg(6) then

@@ -8,18 +8,22 @@
 --   lf put                                  failed leases, token of the last one with a sample
 --   neq                                     1: a reward differs from the first one
 --   ls lsn hb hbt pl                        losses, last_loss, hand_backs, counted_at, place
+--   rp                                      1 + the index of the replayed sample; 0: none
 -- Other fields: wrk (holder), toks (its lease tokens), ph (checksum of the prompt), rw (first
--- reward), bl (blob names of its finished samples), hd (lease tokens of its rows). Per sample i: s
+-- reward), bl (blob names of its finished samples), hd (lease tokens of its rows), pk (key of its
+-- prompt in the pool). Per sample i: r (reward, only for curate()); s
 -- (finished) and p (partial): 'TOKEN CHECKSUM TOKENS FIRST:SUM:OFFSET:SIZE SPANS', where spans are
 -- 'lineage:version:begin:end:loss;...' (':1' follows if one begins a segment) and the bytes are in
--- blob TOKEN:FIRST:SUM; u: 'STAGE TOKEN COUNTS' of its row, with counts 'FAILURES LOSSES' ('0' for
--- none); c: the score. From READY on, these are replaced by rows (a line 'INDEX s' each) and scores
--- ('SIZE:c' each).
+-- blob TOKEN:FIRST:SUM; of a replayed sample ' ORIGIN' follows, the success's
+-- 'ORDINAL/ATTEMPT/INDEX'; u: 'STAGE TOKEN COUNTS' of its row, with counts 'FAILURES LOSSES' ('0'
+-- for none); c: the score. From READY on, these are replaced by rows (a line 'INDEX s' each) and
+-- scores ('SIZE:c' each). INDEX of a replayed sample is G + the index of the sample that it
+-- replaced.
 --
 -- A script changes its copy of a group. settle() writes the copies and the derived indexes;
 -- finish() calls it, and so must code that reads an index after a change.
 local GROUP = {'st', 'since', 'kept', 'att', 'min', 'max', 'rq', 'step', 'tok', 'fin', 'np', 'sc',
-  'lmin', 'lmax', 'ntok', 'cont', 'neq', 'lf', 'put', 'ls', 'lsn', 'hb', 'hbt', 'pl'}
+  'lmin', 'lmax', 'ntok', 'cont', 'neq', 'lf', 'put', 'ls', 'lsn', 'hb', 'hbt', 'pl', 'rp'}
 -- Fields that the next attempt keeps.
 local LASTING = {st = true, since = true, kept = true, att = true, rq = true, lf = true, ls = true,
   lsn = true, hb = true, hbt = true, pl = true}
@@ -38,7 +42,7 @@ local function pack_group(g)
 end
 local function unpack_group(packed)
   local g, numbers = {}, cmsgpack.unpack(packed)
-  for i = 1, #GROUP do g[GROUP[i]] = numbers[i] end
+  for i = 1, #GROUP do g[GROUP[i]] = numbers[i] or 0 end -- older stores have fewer
   return g
 end
 
@@ -112,6 +116,8 @@ local function load_all(ord)
   for i = 1, #list, 2 do f[list[i]] = list[i + 1] end
   for index, descriptor in (f.rows or ''):gmatch('(%d+) ([^\n]+)') do
     f['s' .. index] = descriptor
+    -- A replayed one stands for the sample in its place too.
+    f['s' .. tonumber(index) % J.group_size] = descriptor
   end
   return f
 end
@@ -159,6 +165,11 @@ local function blob_of(descriptor)
 end
 local function number_of_tokens(descriptor) return tonumber(descriptor:match('^%d+ %x+ (%d+)')) end
 
+-- The index of a sample in its uid.
+local function uid_index(g, index)
+  return g.rp == index + 1 and J.group_size + index or index
+end
+
 local function sample_head(g, step)
   return format('%d %d %d %s %d %d', J.epoch, step, step - 1, ordinal_number(g.ord), g.att, J.lineage)
 end
@@ -203,6 +214,11 @@ local function ends()
     return names
   end
 
+  local function count_discarded(descriptor)
+    count('discarded_samples', 1)
+    count('discarded_tokens', number_of_tokens(descriptor))
+  end
+
   -- Ledger rows of an attempt that ends untrained: one per sample with tokens, at least one.
   local function record_end(g, f, event, label, detail)
     call('HINCRBY', prefix .. 'reasons', event .. '(' .. label .. ')', 1)
@@ -210,9 +226,8 @@ local function ends()
     for index = 0, J.group_size - 1 do
       local descriptor = f['s' .. index] or f['p' .. index]
       if descriptor then
-        rows[#rows + 1] = index .. ' ' .. descriptor
-        count('discarded_samples', 1)
-        count('discarded_tokens', number_of_tokens(descriptor))
+        rows[#rows + 1] = uid_index(g, index) .. ' ' .. descriptor
+        count_discarded(descriptor)
       end
     end
     local reason = detail == '' and label or label .. ': ' .. detail
@@ -232,6 +247,7 @@ local function ends()
       if not LASTING[name] then g[name] = 0 end
     end
     g.att, g.fields = g.att + 1, {'ph', f.ph}
+    if f.pk then write(g, 'pk', f.pk) end
     move(g, REQUEUED, 0)
     changed(ADMISSION)
     changed(BATCH)
@@ -421,15 +437,15 @@ local function ends()
     return expired
   end
 
-  local function filter_group(g)
-    end_group(g, 'filtered', 'zero_variance', '')
+  local function filter_group(g, label)
+    end_group(g, 'filtered', label, '')
     set('filtered', J.filtered + 1)
     if J.filtered < J.max_filtered or J.paused > 0 then return end
     set('paused', J.filtered)
     changed(BATCH)
   end
 
-  made = {end_group = end_group,
+  made = {end_group = end_group, count_discarded = count_discarded,
     end_lease = end_lease, apply_disposition = apply_disposition, apply_dispositions = apply_dispositions,
     end_row = end_row, end_rows = end_rows, extend_leases = extend_leases,
     expire_now = expire_now, filter_group = filter_group}
@@ -460,6 +476,10 @@ local function group_of(token, ...)
 end
 local function is_live(g, token) return g and g.st == LEASED and g.tok == tonumber(token) end
 
+-- Replays and filters by the rewards. Returns why the group is filtered, or false. Defined by
+-- curation.lua.
+local curate
+
 local function ready_score(score) return format('%d:', #score) .. score end
 
 -- Moves the group on if all of its samples are finished and scored. `ready`: rows and scores of a
@@ -467,15 +487,17 @@ local function ready_score(score) return format('%d:', #score) .. score end
 local function advance(g, ready)
   if g.st ~= GENERATED or g.sc < J.group_size then return end
   move(g, SCORED)
-  if J.filter == 1 and g.neq == 0 then return ends().filter_group(g) end
+  local label = J.filter == 1 and g.neq == 0 and 'zero_variance'
+  if J.curate == 1 then label = curate(g) end
+  if label then return ends().filter_group(g, label) end
   if not ready then
     ready = {rows = {}, scores = {}}
     local f, old = load_all(g.ord), {}
     for i = 1, J.group_size do
       local index = format('%d', i - 1)
-      ready.rows[i] = index .. ' ' .. f['s' .. index]
+      ready.rows[i] = format('%d ', uid_index(g, i - 1)) .. f['s' .. index]
       ready.scores[i] = ready_score(f['c' .. index])
-      for _, kind in ipairs({'s', 'c', 'u'}) do
+      for _, kind in ipairs({'s', 'c', 'u', 'r'}) do
         if f[kind .. index] then old[#old + 1] = kind .. index end
       end
     end

@@ -59,6 +59,7 @@ local function put_run(first, behind)
       end
       g.sc = g.sc + 1
       write(g, 'c' .. hold.index, field(i, 4))
+      if J.curate == 1 then write(g, 'r' .. hold.index, field(i, 3)) end
       hold_writes[#hold_writes + 1] = token
       hold_writes[#hold_writes + 1] = hold_text(hold.ord, hold.index, 1, hold.worker)
       ended[#ended + 1] = token

@@ -68,7 +68,7 @@ end
 -- Stores a run that is a whole group, scored and in order, without writing per-sample fields.
 -- Returns false without effect for any other run.
 local function put_whole(g, at, count, loss_oldest, loss_newest)
-  if g.fin + g.np > 0 or count ~= J.group_size then return false end
+  if g.fin + g.np > 0 or count ~= J.group_size or J.curate == 1 then return false end
   local rows, scores, neq, first = {}, {}, 0, argv[at + HEAD + 2]
   for n = 1, count do
     local i = at + HEAD + (n - 1) * SIZE
@@ -140,6 +140,7 @@ local function put_each(g, at, count, loss_oldest, loss_newest)
       if differ(reward, first) then g.neq = 1 end
       g.sc = g.sc + 1
       write(g, 'c' .. index, argv[i + 3])
+      if J.curate == 1 then write(g, 'r' .. index, reward) end
     end
   end
   for i = at + HEAD, at + HEAD + (count - 1) * SIZE, SIZE do

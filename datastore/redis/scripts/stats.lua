@@ -11,8 +11,9 @@ put('queued', call('ZCARD', prefix .. 'queue'))
 put('capacity_used', J.outstanding + J.trained)
 put('backlog', J.seq - J.trimmed)
 put('filtered_in_a_row', J.filtered)
+put('pooled_successes', call('HLEN', prefix .. 'pool'))
 for _, name in ipairs({'leases_expired', 'samples_put', 'duplicate_puts', 'fenced_puts',
-  'trained_samples', 'trained_tokens', 'discarded_samples', 'discarded_tokens'}) do
+  'trained_samples', 'trained_tokens', 'discarded_samples', 'discarded_tokens', 'replayed_samples'}) do
   put(name, J[name])
 end
 return finish('OK', out, call('HGETALL', prefix .. 'reasons'))

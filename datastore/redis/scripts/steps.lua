@@ -162,6 +162,6 @@ local function blocking(reason, ord)
 end
 
 local function paused_text()
-  return format('job paused: the last %d groups were filtered: all rewards of a group are equal',
-    J.paused)
+  return format('job paused: the last %d groups were filtered: their rewards are equal, or too ' ..
+    'low or too high on average', J.paused)
 end

@@ -108,6 +108,8 @@ TEST_F(ControllerMetricsTest, CountsDroppedSamplesByReason) {
                                   {"filtered(zero_variance)", 5}, {"dropped(corrupt)", 1},
                                   {"dropped(orphaned)", 2}};
   gauges.stats.duplicate_puts = 7;
+  gauges.stats.replayed_samples = 6;
+  gauges.stats.pooled_successes = 4;
   gauges.stats.fenced_puts = 9;
   metrics_.OnJob(gauges);
   metrics_.OnJob(gauges);  // repeating the gauges must not count twice
@@ -117,6 +119,8 @@ TEST_F(ControllerMetricsTest, CountsDroppedSamplesByReason) {
   EXPECT_EQ(dropped(text, "filtered"), 20);
   EXPECT_EQ(dropped(text, "cancelled"), 17);
   EXPECT_EQ(dropped(text, "duplicate"), 7);
+  EXPECT_EQ(dropped(text, "replaced"), 6);
+  EXPECT_EQ(text.Find("freshet_pooled_successes", {{"job", "a"}}), 4);
   // A scorer's text must not become a label value.
   EXPECT_EQ(text.Find("freshet_groups_ended_total", {{"job", "a"}, {"reason", "dead"}}), 5);
   EXPECT_EQ(text.Find("freshet_groups_ended_total", {{"job", "a"}, {"reason", "dropped(too_old)"}}),

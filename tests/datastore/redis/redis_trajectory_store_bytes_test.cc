@@ -77,6 +77,43 @@ TEST_F(RedisStoreBytes, ACorruptPartialDropsItsGroup) {
   EXPECT_EQ(Entered(GroupState::kDropped), 1);
 }
 
+// The group of the second prompt, which has no success and replays that of the first one.
+class RedisReplayBytes : public RedisStoreBytes {
+ protected:
+  void ProduceSuccess() {
+    options_.replay = ReplayOptions{4, 1.0, 8, 1};
+    OpenEpoch();
+    Produce(1, 0);
+  }
+  void ProduceFailure() {
+    const GroupLease lease = Lease(0, 1)[0];
+    failure_ = lease.token;
+    Finish(lease, 0);
+    const auto rows = *store().LeaseRows(Task::kScore, "r0", 2);
+    for (const RowLease& row : rows) {
+      ASSERT_TRUE(store().PutFields(Task::kScore, row.token, ScoreOf(0)).ok());
+    }
+  }
+  int64_t failure_ = 0;  // the lease of that group
+};
+
+TEST_F(RedisReplayBytes, CorruptBytesOfAReplayedSampleDropItsGroup) {
+  ProduceSuccess();
+  ProduceFailure();
+  ASSERT_EQ(store().Stats()->replayed_samples, 1);
+  Corrupt(Keys(StrCat("{job}:b:", failure_, ":1:*")).at(0));
+  EXPECT_FALSE(NextBatch(1).ready);
+  EXPECT_EQ(Entered(GroupState::kDropped), 1);
+}
+
+TEST_F(RedisReplayBytes, ASuccessWhoseBytesAreLostIsNotReplayed) {
+  ProduceSuccess();
+  Redis({"DEL", Keys("{job}:b:r:*").at(0)});
+  ProduceFailure();
+  EXPECT_EQ(store().Stats()->replayed_samples, 0);
+  EXPECT_TRUE(NextBatch(1).ready);
+}
+
 TEST_F(RedisStoreBytes, ARedoOfLostBytesIsDataLoss) {
   OpenEpoch();
   Produce(2, 0);

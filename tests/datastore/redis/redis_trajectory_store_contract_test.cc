@@ -49,6 +49,8 @@ std::vector<StoreBackend> Backends() {
 
 INSTANTIATE_TEST_SUITE_P(Redis, TrajectoryStoreContract, testing::ValuesIn(Backends()),
                          StoreBackendName);
+INSTANTIATE_TEST_SUITE_P(Redis, TrajectoryStoreCurationContract, testing::ValuesIn(Backends()),
+                         StoreBackendName);
 INSTANTIATE_TEST_SUITE_P(Redis, EvaluationStoreContract, testing::ValuesIn(Backends()),
                          StoreBackendName);
 

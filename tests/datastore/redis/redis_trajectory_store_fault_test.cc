@@ -50,12 +50,25 @@ TEST_F(RedisStoreFault, OpenReadsTheConfiguration) {
   StartServer();
   EXPECT_EQ(RedisTrajectoryStore::Open(client_, "job", settings_).status().code(),
             absl::StatusCode::kNotFound);
-  options_.filter_zero_variance = true;
+  options_.filter.zero_variance = true;
+  options_.filter.min_mean = 0.1;
+  options_.replay = ReplayOptions{9, 1.0 / 3, 7, 2};
   options_.lease_ttl = absl::Milliseconds(1500);
   (void)store();
   const auto opened = RedisTrajectoryStore::Open(client_, "job", settings_);
   ASSERT_TRUE(opened.ok()) << opened.status();
-  EXPECT_TRUE((*opened)->options().filter_zero_variance);
+  const StoreOptions& options = (*opened)->options();
+  EXPECT_TRUE(options.filter.zero_variance);
+  EXPECT_EQ(options.filter.min_mean, std::optional<double>(0.1));
+  EXPECT_EQ(options.filter.max_mean, std::nullopt);
+  ASSERT_TRUE(options.replay.has_value());
+  EXPECT_EQ(options.replay->max_age, 9);
+  EXPECT_EQ(options.replay->min_reward, 1.0 / 3);
+  EXPECT_EQ(options.replay->capacity, 7);
+  EXPECT_EQ(options.replay->max_successes, 2);
+  EXPECT_THAT(Redis({"GET", "{job}:config"}).text,
+              HasSubstr(StrCat("\"format\":", kRedisReplayFormat)))
+      << "older programs refuse it";
   EXPECT_EQ((*opened)->options().lease_ttl, absl::Milliseconds(1500));
   Redis({"SET", "{job}:config", "{\"job\": 1}"});
   EXPECT_EQ(RedisTrajectoryStore::Open(client_, "job", settings_).status().code(),
@@ -75,7 +88,7 @@ TEST_F(RedisStoreFault, AStoreOfAnotherFormatIsRefusedAndCanBeRemoved) {
   const Case cases[] = {
       {"", "store of job job: format 1 found, this program needs 3: finish the job with the older"},
       {"\"format\":2,", "format 2 found, this program needs 3: finish the job with the older"},
-      {"\"format\":4,", "format 4 found, this program needs 3: finish the job with the newer"},
+      {"\"format\":5,", "format 5 found, this program needs 3: finish the job with the newer"},
   };
   for (const Case& c : cases) {
     std::string other = config;

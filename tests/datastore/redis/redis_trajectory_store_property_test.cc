@@ -90,6 +90,9 @@ TEST_P(RedisTrajectoryStoreProperty, AnswersAsTheInMemoryStoreDoes) {
   EXPECT_EQ(counts.ends["dropped(fully_masked)"] > 5, GetParam() == Disposition::kMask);
   EXPECT_GT(counts.ends["requeued(lease_expired)"], 30);
   EXPECT_GT(counts.ends["filtered(zero_variance)"], 50);
+  EXPECT_GT(counts.ends["filtered(too_hard)"], 20);
+  EXPECT_GT(counts.ends["filtered(too_easy)"], 20);
+  EXPECT_GT(counts.replayed, 20);
   EXPECT_GT(counts.ends["dead(score_failed)"], 10);
   EXPECT_GT(counts.ends["dead(lease_failed)"], 20);
   EXPECT_GT(counts.ends["requeued(lease_failed)"], 20);
@@ -98,7 +101,7 @@ TEST_P(RedisTrajectoryStoreProperty, AnswersAsTheInMemoryStoreDoes) {
   EXPECT_GT(counts.answers["PutSample FAILED_PRECONDITION"], 100);
   EXPECT_GT(counts.answers["PutSample INVALID_ARGUMENT"], 30);
   EXPECT_GT(counts.answers["CommitStep FAILED_PRECONDITION"], 10);
-  std::string summary = StrCat("trained ", counts.trained);
+  std::string summary = StrCat("trained ", counts.trained, "; replayed ", counts.replayed);
   for (const auto& [reason, groups] : counts.ends) summary += StrCat("; ", reason, " ", groups);
   for (const auto& [answer, calls] : counts.answers) summary += StrCat("; ", answer, " ", calls);
   RecordProperty("summary", summary);

@@ -24,8 +24,9 @@ std::string Text(const Prompt& prompt) {
 }
 
 std::string Text(const SampleView& view) {
-  std::string text = StrCat(view.uid, " ", view.key.ordinal, "/", view.key.attempt, "/",
-                            view.key.index, " ", Text(*view.prompt), " ", Text(*view.response));
+  std::string text =
+      StrCat(view.uid, " of ", view.replay_of, " ", view.key.ordinal, "/", view.key.attempt, "/",
+             view.key.index, " ", Text(*view.prompt), " ", Text(*view.response));
   if (view.score != nullptr) {
     text += StrCat(" score ", view.score->reward, " ", static_cast<int>(view.score->outcome));
     for (const auto& [key, value] : view.score->components) text += StrCat(" ", key, "=", value);
@@ -123,7 +124,8 @@ std::string Text(const StoreStats& stats) {
                        stats.fenced_puts, " running ", stats.running, " used ", stats.capacity_used,
                        " backlog ", stats.ledger_backlog, " filtered ", stats.filtered_in_a_row,
                        " trained ", stats.trained_samples, "/", stats.trained_tokens, " discarded ",
-                       stats.discarded_samples, "/", stats.discarded_tokens, " generated ",
+                       stats.discarded_samples, "/", stats.discarded_tokens, " replayed ",
+                       stats.replayed_samples, " pool ", stats.pooled_successes, " generated ",
                        stats.generation.tokens, " idle ",
                        absl::FormatDuration(stats.generation.idle), " swap ",
                        absl::FormatDuration(stats.generation.swap));

@@ -36,7 +36,14 @@ StoreOptions HistoryOptions(uint64_t seed, Disposition disposition) {
   options.lease_ttl = kTtl;
   options.max_row_failures = 1 + static_cast<int32_t>(Draw(seed, 7) % 3);
   options.max_requeues = static_cast<int32_t>(Draw(seed, 8) % 3);
-  options.filter_zero_variance = options.group_size > 1 && Draw(seed, 10) % 2 == 0;
+  options.filter.zero_variance = options.group_size > 1 && Draw(seed, 10) % 2 == 0;
+  if (Draw(seed, 14) % 4 == 0) options.filter.min_mean = 0.15;
+  if (Draw(seed, 14) % 6 == 0) options.filter.max_mean = 0.85;
+  if (options.group_size > 1 && options.staleness.max > 0 && Draw(seed, 15) % 2 == 0) {
+    options.replay = ReplayOptions{
+        options.staleness.max + 1 + static_cast<int64_t>(Draw(seed, 16) % 4), 1.0,
+        1 + static_cast<int64_t>(Draw(seed, 17) % 3), 1 + static_cast<int64_t>(Draw(seed, 18) % 2)};
+  }
   options.max_filtered_in_a_row = Draw(seed, 11) % 6 == 0 ? 2 : 0;
   options.max_lease_failures = 1 + static_cast<int32_t>(Draw(seed, 12) % 4);
   options.max_hand_backs = 1 + static_cast<int32_t>(Draw(seed, 13) % 5);
@@ -64,6 +71,7 @@ StoreHistory::StoreHistory(uint64_t seed, TrajectoryStore& one, TrajectoryStore&
       clock_(clock),
       origin_(std::move(origin)),
       counts_(counts),
+      repeat_prompts_(one.options().replay.has_value()),
       next_ordinal_(origin_.cursor.low_water),
       version_(origin_.policy.version),
       lineage_(origin_.policy.lineage),
@@ -114,6 +122,7 @@ std::string StoreHistory::Run(int steps) {
   for (const auto& [reason, groups] : stats->ended_by_reason) {
     counts_.ends[reason.substr(0, reason.find(':'))] += groups;
   }
+  counts_.replayed += stats->replayed_samples;
   counts_.trained += stats->transitions[static_cast<int>(GroupState::kTrained)];
   return difference_;
 }
@@ -162,6 +171,10 @@ void StoreHistory::PutPrompts() {
     prompt.first_attempt = static_cast<int32_t>(Below(3));
     prompt.prompt_ids = {static_cast<int32_t>(Below(100)), 2};
     prompt.attributes["answer"] = StrCat(ordinal);
+    if (repeat_prompts_) {  // rows of a small dataset
+      prompt.prompt_ids = {3, 2};
+      prompt.attributes["answer"] = StrCat(ordinal % 2);
+    }
     prompts.push_back(std::move(prompt));
     ordinal += Chance(0.1) ? 2 : 1;
   }

@@ -20,6 +20,7 @@ struct HistoryCounts {
   std::map<std::string, int64_t> answers;  // by operation and status code
   std::map<std::string, int64_t> ends;     // groups by reason, at the histories' ends
   int64_t trained = 0;                     // groups
+  int64_t replayed = 0;                    // samples
 };
 
 // Options and origin of the history of a seed: every disposition, small bounds that are often hit.
@@ -95,6 +96,7 @@ class StoreHistory {
   const StoreOrigin origin_;
   HistoryCounts& counts_;
   std::string difference_;
+  const bool repeat_prompts_;
   int64_t next_ordinal_ = 0;
   int64_t version_ = 0;
   int64_t lineage_ = 0;  // current

@@ -56,6 +56,17 @@ TEST(StalenessSummary, TheMedianIsTheFirstAgeThatCoversHalf) {
   EXPECT_EQ(SummarizeStaleness({{0, {MakeSample({2})}}}, 4).p50, 2);
 }
 
+TEST(StalenessSummary, ReplayedSamplesAreApart) {
+  TrainSample copy = MakeSample({1, 2});
+  copy.sample.replay_of = "a/1/0/0";
+  copy.min_version = 1;
+  const StalenessSummary summary = SummarizeStaleness({{0, {MakeSample({8}), copy}}}, 9);
+  EXPECT_THAT(summary.tokens, ElementsAre(Pair(1, 1)));
+  EXPECT_EQ(summary.max, 1);
+  EXPECT_EQ(summary.samples_replayed, 1);
+  EXPECT_EQ(summary.replay_age_max, 8);
+}
+
 TEST(StalenessSummary, NoTokensGiveZeros) {
   const StalenessSummary summary = SummarizeStaleness({{0, {MakeSample({1}, {0})}}}, 4);
   EXPECT_TRUE(summary.tokens.empty());

@@ -259,7 +259,7 @@ TEST_F(TrainerLoopTest, AFailedCheckpointEndsTheRunWithItsPath) {
 }
 
 TEST_F(TrainerLoopTest, APausedJobEndsTheRun) {
-  store_options_.filter_zero_variance = true;
+  store_options_.filter.zero_variance = true;
   store_options_.max_filtered_in_a_row = 2;
   Produce(4, 0, /*same=*/true);
   const absl::Status status = StartAndRun();

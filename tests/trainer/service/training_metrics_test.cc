@@ -75,6 +75,7 @@ TEST_F(TrainingMetricsTest, CountsWhatTheRulesOfTheLossDid) {
 TEST_F(TrainingMetricsTest, StalenessIsWeightedByTokens) {
   StepMetrics step;
   step.staleness_tokens = {{0, 100}, {2, 30}, {5, 7}};
+  step.samples_replayed = 3;
   metrics_.OnStep(step);
   metrics_.OnStep(step);
   const MetricsText text = Scraped();
@@ -87,6 +88,7 @@ TEST_F(TrainingMetricsTest, StalenessIsWeightedByTokens) {
   EXPECT_EQ(text.Find(name + "_bucket", Job({{"le", "4"}})), 260);
   EXPECT_EQ(text.Find(name + "_bucket", Job({{"le", "5"}})), 274);
   EXPECT_EQ(text.Find("freshet_trained_tokens_at_bound_total", Job()), 14);
+  EXPECT_EQ(text.Find("freshet_replayed_samples_total", Job()), 6);
 }
 
 TEST(TrainingMetricsAges, HaveTheBoundAsAnEdgeAndAreFew) {

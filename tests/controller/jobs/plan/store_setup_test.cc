@@ -1,5 +1,6 @@
 #include "controller/jobs/plan/store_setup.h"
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "job/job_parser.h"
@@ -19,7 +20,9 @@ TEST(StoreSetup, TheStoreIsMadeForTheJob) {
   job["staleness"] = "{max: 3, policy: requeue, max_requeues: 5}";
   job["rollout"] = "{max_new_tokens: 4, lease_ttl_ms: 2500, max_attempts: 7, max_hand_backs: 9}";
   job["reward"] = "{max_attempts: 4, components: {exact: {type: exact_match}}}";
-  job["filter"] = "{zero_variance: true, max_filtered_in_a_row: 33}";
+  job["filter"] =
+      "{zero_variance: true, max_filtered_in_a_row: 33, min_mean_reward: 0.25, max_mean_reward: 1}";
+  job["replay"] = "{max_age: 9, min_reward: 0.5, max_successes: 2}";
   const StoreOptions store = OptionsOf(job);
   EXPECT_EQ(store.job, "tiny-7");
   EXPECT_EQ(store.staleness.max, 3);
@@ -34,7 +37,14 @@ TEST(StoreSetup, TheStoreIsMadeForTheJob) {
   EXPECT_EQ(store.max_lease_failures, 7);
   EXPECT_EQ(store.max_hand_backs, 9);
   EXPECT_EQ(store.max_requeues, 5);
-  EXPECT_TRUE(store.filter_zero_variance);
+  EXPECT_TRUE(store.filter.zero_variance);
+  EXPECT_EQ(store.filter.min_mean, std::optional<double>(0.25));
+  EXPECT_EQ(store.filter.max_mean, std::optional<double>(1));
+  ASSERT_TRUE(store.replay.has_value());
+  EXPECT_EQ(store.replay->max_age, 9);
+  EXPECT_EQ(store.replay->min_reward, 0.5);
+  EXPECT_EQ(store.replay->capacity, 1024);
+  EXPECT_EQ(store.replay->max_successes, 2);
   EXPECT_EQ(store.max_filtered_in_a_row, 33);
   EXPECT_TRUE(store.Validate().ok()) << store.Validate();
 }

@@ -1,0 +1,59 @@
+#include <string_view>
+#include <utility>
+
+#include "base/str_cat.h"
+#include "datastore/curation_policy.h"
+#include "datastore/memory/job_state.h"
+
+namespace freshet {
+namespace {
+
+std::vector<double> RewardsOf(const Group& group) {
+  std::vector<double> rewards;
+  rewards.reserve(group.samples.size());
+  for (const SampleSlot& slot : group.samples) rewards.push_back(slot.score->reward);
+  return rewards;
+}
+
+}  // namespace
+
+void JobState::Replay(Group& group) {
+  const ReplayOptions& options = *options_.replay;
+  const ReplayDecision decision = DecideReplay(options, RewardsOf(group));
+  const std::string prompt = PromptKey(*group.prompt);
+  if (decision.keep.has_value()) {
+    const SampleSlot& slot = group.samples[static_cast<size_t>(*decision.keep)];
+    const int64_t oldest =
+        ComputeLossWindow(options_.BoundOf(/*replayed=*/true), steps_.version(), *slot.response)
+            .min_version;
+    const std::string uid = SampleUid(options_.job, KeyOf(group, *decision.keep));
+    pool_.Add(prompt, {uid, slot.response, slot.score, oldest}, options, steps_.version());
+  }
+  if (!decision.replace.has_value()) return;
+  const PooledSuccess* success = pool_.Find(prompt);
+  if (success == nullptr || !MayReplay(options_.staleness, options, group.Age(), success->oldest)) {
+    return;
+  }
+  WriteEndRow(group, *decision.replace, LedgerEvent::kDropped, "replaced");
+  SampleSlot& slot = group.samples[static_cast<size_t>(*decision.replace)];
+  slot.response = success->response;
+  slot.score = success->score;
+  slot.replay_of = success->uid;
+  ++counters_.replayed_samples;
+}
+
+bool JobState::Filter(Group& group, absl::Time now) {
+  const std::string_view reason = DecideFilter(options_.filter, RewardsOf(group));
+  if (reason.empty()) return false;
+  EndGroup(group, LedgerEvent::kFiltered, std::string(reason), "", now);
+  ++filtered_in_a_row_;
+  const int64_t limit = options_.max_filtered_in_a_row > 0
+                            ? options_.max_filtered_in_a_row
+                            : 20 * options_.staleness.groups_per_step;
+  if (filtered_in_a_row_ < limit || !paused_.empty()) return true;
+  paused_ = FilteredText(filtered_in_a_row_);
+  Changed(Topic::kBatch);
+  return true;
+}
+
+}  // namespace freshet
