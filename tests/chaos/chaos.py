@@ -8,9 +8,23 @@ seeds also an environment with two workers, or an environment server, a sandbox 
 simulated (tests/simulation); everything else is real, with all periods and deadlines scaled by 0.1. With --full engine
 and model are real too, some trainers have several ranks, and the final weights must equal those of an undisturbed run
 on one machine bit for bit. A seed also fails if no fault had an effect, or if the evidence is empty. The last line is
-`N passed, N failed`. The evidence of failed runs is kept. """ import argparse import atexit import collections import
-concurrent.futures import glob import hashlib import json import os import shutil import struct import subprocess import
-sys import tempfile import threading import time
+`N passed, N failed`. The evidence of failed runs is kept.
+"""
+import argparse
+import atexit
+import collections
+import concurrent.futures
+import glob
+import hashlib
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)

@@ -23,6 +23,7 @@ EpisodeAnswer AnswerOf(const env::v1::EpisodeReply& reply) {
   return answer;
 }
 
+constexpr char kMethod[] = "/freshet.env.v1.EnvService/Episode";
 // How gRPC begins its own error for a message above the limit of the channel.
 constexpr char kTooLarge[] = "eceived message larger than max";
 
@@ -34,25 +35,22 @@ absl::Status EndOf(const grpc::Status& status) {
       status.error_message().find(kTooLarge) != std::string::npos) {
     return Internal("the environment's answer is too large: ", status.error_message());
   }
-  if (status.error_code() == grpc::StatusCode::CANCELLED) {
-    return Internal(
-        "the environment's answer cannot be read, such as text that is not UTF-8, or its worker "
-        "cancelled the episode");
-  }
   return runtime::GrpcToStatus(status);
 }
 
 }  // namespace
 
-std::shared_ptr<EnvironmentStream> EnvironmentStream::Start(
-    std::shared_ptr<env::v1::EnvService::Stub> stub, env::v1::EpisodeRequest first,
-    const std::string& traceparent, absl::Duration timeout, OnAnswer on_answer, OnEnd on_end) {
+std::shared_ptr<EnvironmentStream> EnvironmentStream::Start(std::shared_ptr<EnvironmentStub> stub,
+                                                            env::v1::EpisodeRequest first,
+                                                            const std::string& traceparent,
+                                                            absl::Duration timeout,
+                                                            OnAnswer on_answer, OnEnd on_end) {
   std::shared_ptr<EnvironmentStream> stream(
       new EnvironmentStream(std::move(stub), std::move(on_answer), std::move(on_end)));
   stream->self_ = stream;
   stream->context_.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   if (!traceparent.empty()) stream->context_.AddMetadata(kTraceparentKey, traceparent);
-  stream->stub_->async()->Episode(&stream->context_, stream.get());
+  stream->stub_->PrepareBidiStreamingCall(&stream->context_, kMethod, {}, stream.get());
   stream->AddHold();
   {
     MutexLock lock(stream->mu_);
@@ -126,14 +124,18 @@ void EnvironmentStream::WriteClose() {
 
 void EnvironmentStream::OnReadDone(bool ok) {
   OnAnswer answer;
+  env::v1::EpisodeReply reply;
+  const bool readable =
+      ok && grpc::SerializationTraits<env::v1::EpisodeReply>::Deserialize(&incoming_, &reply).ok();
   {
     MutexLock lock(mu_);
     if (!ok) {
-      // Nothing else ends a stream whose answer cannot be parsed. One that has ended keeps its
-      // status.
-      context_.TryCancel();
       ReleaseHold();
       return;  // OnDone reports the error
+    }
+    if (!readable) {
+      context_.TryCancel();
+      ReleaseHold();
     }
     if (!std::exchange(waiting_, false)) {
       context_.TryCancel();  // unsolicited answer: protocol violation
@@ -141,10 +143,12 @@ void EnvironmentStream::OnReadDone(bool ok) {
       answer = on_answer_;
     }
   }
-  const EpisodeAnswer given = AnswerOf(incoming_);
-  incoming_.Clear();
+  if (!readable) {
+    if (answer) answer(Internal("the environment's answer cannot be read: is its text UTF-8?"));
+    return;
+  }
   StartRead(&incoming_);
-  if (answer) answer(given);
+  if (answer) answer(AnswerOf(reply));
 }
 
 void EnvironmentStream::OnWriteDone(bool ok) {

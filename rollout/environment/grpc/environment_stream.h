@@ -2,6 +2,8 @@
 #define FRESHET_ROLLOUT_ENVIRONMENT_GRPC_ENVIRONMENT_STREAM_H_
 
 #include <grpcpp/client_context.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/client_callback.h>
 
 #include <cstdint>
@@ -18,10 +20,14 @@
 
 namespace freshet {
 
+// Of EnvService. Answers are parsed by the stream, because gRPC does not tell one that cannot be
+// parsed from the end of a stream.
+using EnvironmentStub = grpc::TemplatedGenericStub<env::v1::EpisodeRequest, grpc::ByteBuffer>;
+
 // Client side of one Episode stream: one request at a time, each answered once. Thread-safe. Keeps
 // itself alive until the stream has ended.
 class EnvironmentStream final
-    : public grpc::ClientBidiReactor<env::v1::EpisodeRequest, env::v1::EpisodeReply> {
+    : public grpc::ClientBidiReactor<env::v1::EpisodeRequest, grpc::ByteBuffer> {
  public:
   // Called from a gRPC thread with the answer to the last request, or an error.
   using OnAnswer = std::function<void(absl::StatusOr<EpisodeAnswer>)>;
@@ -31,7 +37,7 @@ class EnvironmentStream final
 
   // Opens the stream, with the header `traceparent` unless it is "", and sends `first`. `timeout`
   // is the deadline of the whole stream.
-  static std::shared_ptr<EnvironmentStream> Start(std::shared_ptr<env::v1::EnvService::Stub> stub,
+  static std::shared_ptr<EnvironmentStream> Start(std::shared_ptr<EnvironmentStub> stub,
                                                   env::v1::EpisodeRequest first,
                                                   const std::string& traceparent,
                                                   absl::Duration timeout, OnAnswer on_answer,
@@ -50,18 +56,17 @@ class EnvironmentStream final
   void OnDone(const grpc::Status& status) override;
 
  private:
-  EnvironmentStream(std::shared_ptr<env::v1::EnvService::Stub> stub, OnAnswer on_answer,
-                    OnEnd on_end)
+  EnvironmentStream(std::shared_ptr<EnvironmentStub> stub, OnAnswer on_answer, OnEnd on_end)
       : stub_(std::move(stub)), on_end_(std::move(on_end)), on_answer_(std::move(on_answer)) {}
   void Write(env::v1::EpisodeRequest request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteClose() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReleaseHold() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const std::shared_ptr<env::v1::EnvService::Stub> stub_;
+  const std::shared_ptr<EnvironmentStub> stub_;
   const OnEnd on_end_;
   grpc::ClientContext context_;
   std::shared_ptr<EnvironmentStream> self_;  // until OnDone
-  env::v1::EpisodeReply incoming_;           // used by the read in progress
+  grpc::ByteBuffer incoming_;                // used by the read in progress
 
   Mutex mu_;
   OnAnswer on_answer_ ABSL_GUARDED_BY(mu_);  // empty after End

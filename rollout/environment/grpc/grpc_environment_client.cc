@@ -36,7 +36,7 @@ struct GrpcEnvironmentClient::Inbox {
 
 struct GrpcEnvironmentClient::Worker {
   std::string address;
-  std::shared_ptr<env::v1::EnvService::Stub> stub;  // null until the first episode
+  std::shared_ptr<EnvironmentStub> stub;  // null until the first episode
   int64_t open = 0;
   uint64_t last_pick = 0;
   absl::Time avoid_until = absl::InfinitePast();
@@ -133,7 +133,7 @@ void GrpcEnvironmentClient::Reset(int64_t episode, const EpisodeStart& start) {
   if (worker->stub == nullptr) {
     const auto channel = make_channel_(worker->address);
     if (!channel.ok()) return inbox_->Put(episode, channel.status());
-    worker->stub = env::v1::EnvService::NewStub(*channel);
+    worker->stub = std::make_shared<EnvironmentStub>(*channel);
   }
   env::v1::EpisodeRequest request;
   request.mutable_reset()->set_environment(start.environment);
