@@ -109,8 +109,7 @@ def generation_job(folder, model, threads):
            "tokenizer": {"type": "char", "alphabet": alphabet},
            "dataset": {"type": "template", "prompt": "{text}", "rows": rows},
            "group_size": GROUPS, "prompts_per_step": GROUPS,
-           "rollout": {"max_new_tokens": TOKENS, "min_new_tokens": TOKENS, "max_sequences": GROUPS * GROUPS,
-                       "threads": threads},
+           "rollout": {"max_new_tokens": TOKENS, "max_sequences": GROUPS * GROUPS, "threads": threads},
            "reward": {"components": {"length": {"type": "length", "max_tokens": TOKENS}}},
            "trainer": {"steps": STEPS}}
     path = pathlib.Path(folder) / "job.yaml"
@@ -131,7 +130,8 @@ def generated_per_second(binaries, model, threads):
         for number in range(2, STEPS + 1):
             for line in open(f"{folder}/run/generated/step-{number:08}.jsonl"):
                 tokens += json.loads(line)["tokens"]
-    assert tokens == (STEPS - 1) * GROUPS * GROUPS * TOKENS, tokens
+    # The model's samples are random tokens, of which one in 8192 is the end token.
+    assert tokens > 0.95 * (STEPS - 1) * GROUPS * GROUPS * TOKENS, tokens
     return tokens / (steps[-1]["wall_seconds"] - steps[0]["wall_seconds"])
 
 
