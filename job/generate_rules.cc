@@ -25,6 +25,7 @@ void CheckTrainingKeys(RuleContext& context) {
   refuse("checkpoint.keep_every", checkpoint.keep_every() > 0);
   refuse("checkpoint.keep_best", checkpoint.keep_best() > 0);
   refuse("staleness.policy", context.spec().staleness().policy() == "mask");
+  refuse("replay", context.spec().has_replay());
 }
 
 }  // namespace
