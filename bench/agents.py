@@ -14,6 +14,7 @@ tasks     examples/tasks.yaml, and as a control the same with one prompt of the 
 team      examples/team, two policies, and as a control the same with a worker that does not learn
 notes     examples/notes.yaml, and as a control the same in one conversation, which the context cuts off
 budget    examples/budget.yaml, and as a control the same without a reward for the budget
+entropy   examples/guess_number.yaml with entropy_control, and as a control without it
 replay    examples/sparse.yaml, and as a control the same with a success pool that stays empty
 
 Prints one line per figure and writes build/bench/agents.json. Exits with 1 if a goal is missed.

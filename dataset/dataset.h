@@ -17,8 +17,8 @@ struct DatasetRow {
   std::map<std::string, std::string> attributes;  // all fields; `answer` if the dataset has one
 };
 
-// A fixed sequence of rows: an index always gives the same row, also after a restart with the same
-// options. Implementations are immutable and thread-safe.
+// A sequence of rows. An index always gives the same row; unless the sequence grows
+// (GrowingDataset), also after a restart with the same options. Thread-safe.
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -28,7 +28,8 @@ class Dataset {
   virtual absl::StatusOr<DatasetRow> Get(int64_t index) const = 0;
   // Location of the row for users: "FILE:LINE", or the index in a generator or list.
   virtual std::string Where(int64_t index) const = 0;
-  // The row of prompt `ordinal`: RowOfOrdinal, unless the rows have an order of their own. Pure.
+  // The row of prompt `ordinal`: RowOfOrdinal, unless the rows have an order of their own. That may
+  // depend on earlier calls and on files: ordinals must increase, and the last one may be repeated.
   virtual int64_t RowOf(uint64_t seed, int64_t ordinal, bool shuffle) const;
 };
 

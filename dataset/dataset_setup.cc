@@ -1,5 +1,7 @@
 #include "dataset/dataset_setup.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -74,6 +76,8 @@ absl::StatusOr<JobDatasets> OpenJsonl(const JobSpec& spec, const DataRoots& root
     opened.held_out.push_back(rows);
   }
   if (data.has_more_path()) {
+    const absl::Status folder = roots.Open(data.more_path(), O_RDONLY | O_DIRECTORY).status();
+    if (!folder.ok() && !absl::IsNotFound(folder)) return folder;
     opened.growing =
         std::make_shared<GrowingDataset>(opened.train, options, data.more_path(), roots);
     opened.train = opened.growing;

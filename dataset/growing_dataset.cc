@@ -15,7 +15,8 @@
 namespace freshet {
 namespace {
 
-// Prompts between two looks at the folder while rows are left.
+// Prompts between two looks at the folder while rows are left, so that a look costs little per
+// prompt.
 constexpr int64_t kPromptsPerLook = 64;
 constexpr char kEnding[] = ".jsonl";
 
@@ -59,10 +60,20 @@ std::string GrowingDataset::Where(int64_t index) const {
 }
 
 int64_t GrowingDataset::RowOf(uint64_t seed, int64_t ordinal, bool shuffle) const {
+  Check check;
+  {
+    MutexLock lock(mu_);
+    if (ordinal == last_ordinal_) return last_row_;
+    if (offered_ < 0 || offered_ >= size_ || ordinal % kPromptsPerLook == 0) check = check_;
+  }
+  const std::vector<std::shared_ptr<const Dataset>> more =
+      check == nullptr ? std::vector<std::shared_ptr<const Dataset>>() : NewFiles(check);
   MutexLock lock(mu_);
-  if (ordinal == last_ordinal_) return last_row_;
+  for (const auto& rows : more) {
+    size_ += rows->size();
+    parts_.push_back(rows);
+  }
   last_ordinal_ = ordinal;
-  if (offered_ < 0 || offered_ >= size_ || ordinal % kPromptsPerLook == 0) TakeNewFiles();
   if (offered_ < 0) offered_ = std::min(ordinal, size_);
   if (offered_ >= size_) {
     last_row_ = RowOfOrdinal(seed, size_, repeated_++, shuffle);
@@ -90,11 +101,15 @@ absl::StatusOr<std::vector<std::string>> GrowingDataset::ListFiles() const {
   }
   ::closedir(listed);
   std::sort(names.begin(), names.end());
+  if (names.size() > kMaxFiles) {
+    return StatusOf(absl::StatusCode::kResourceExhausted, folder_, ": has ", names.size(),
+                    " files, more than ", kMaxFiles, "; put several rows into a file");
+  }
   return names;
 }
 
-void GrowingDataset::TakeNewFiles() const {
-  if (check_ == nullptr) return;
+std::vector<std::shared_ptr<const Dataset>> GrowingDataset::NewFiles(const Check& check) const {
+  std::vector<std::shared_ptr<const Dataset>> taken;
   const absl::StatusOr<std::vector<std::string>> names = ListFiles();
   const std::string error = names.ok() ? "" : Message(names.status());
   if (!error.empty() && error != folder_error_) {
@@ -102,24 +117,27 @@ void GrowingDataset::TakeNewFiles() const {
                          << " error=" << LogQuoted(error);
   }
   folder_error_ = error;
-  if (!names.ok()) return;
+  if (!names.ok()) return taken;
   for (const std::string& name : *names) {
-    if (seen_.size() >= kMaxFiles) return;
-    if (!seen_.insert(name).second) continue;
+    if (seen_.contains(name)) continue;
     JsonlDatasetOptions options = options_;
     options.path = StrCat(folder_, "/", name);
     absl::StatusOr<std::shared_ptr<const Dataset>> rows = JsonlDataset::Load(options, roots_);
-    const absl::Status status = rows.ok() ? check_(**rows) : rows.status();
+    const absl::Status status = rows.ok() ? check(**rows) : rows.status();
+    // A file that cannot be read is tried again.
+    if (status.ok() || absl::IsInvalidArgument(status)) seen_.insert(name);
     if (!status.ok()) {
-      FRESHET_LOG(Warning) << "event=rows_skipped file=" << LogQuoted(options.path)
-                           << " error=" << LogQuoted(Message(status));
+      if (warned_.insert(name).second) {
+        FRESHET_LOG(Warning) << "event=rows_skipped file=" << LogQuoted(options.path)
+                             << " error=" << LogQuoted(Message(status));
+      }
       continue;
     }
     FRESHET_LOG(Info) << "event=rows_taken file=" << LogQuoted(options.path)
                       << " rows=" << (*rows)->size();
-    size_ += (*rows)->size();
-    parts_.push_back(*std::move(rows));
+    taken.push_back(*std::move(rows));
   }
+  return taken;
 }
 
 }  // namespace freshet

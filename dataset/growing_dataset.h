@@ -24,11 +24,11 @@ namespace freshet {
 //
 // Files are named *.jsonl and read in the order of their names; a file must be complete when it
 // appears under its name. A file that cannot be read or whose rows fail the check is skipped with a
-// warning. Thread-safe.
+// warning. Thread-safe, but only one thread may call RowOf.
 class GrowingDataset final : public Dataset {
  public:
   using Check = std::function<absl::Status(const Dataset&)>;
-  static constexpr size_t kMaxFiles = 10'000;
+  static constexpr size_t kMaxFiles = 256;  // each is kept open
 
   // `options` are those of `first`; its path is replaced by the files in `folder`.
   GrowingDataset(std::shared_ptr<const Dataset> first, JsonlDatasetOptions options,
@@ -38,6 +38,8 @@ class GrowingDataset final : public Dataset {
   void SetCheck(Check check) ABSL_LOCKS_EXCLUDED(mu_);
 
   int64_t size() const override ABSL_LOCKS_EXCLUDED(mu_);
+  // Of the first file, whose rows come first.
+  int64_t first_size() const { return first_->size(); }
   absl::StatusOr<DatasetRow> Get(int64_t index) const override;
   std::string Where(int64_t index) const override;
   // Looks for new files when all rows have been offered, and otherwise from time to time.
@@ -50,7 +52,8 @@ class GrowingDataset final : public Dataset {
     int64_t index = 0;
   };
   absl::StatusOr<Place> Find(int64_t index) const ABSL_LOCKS_EXCLUDED(mu_);
-  void TakeNewFiles() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Files that are there for the first time and have no error.
+  std::vector<std::shared_ptr<const Dataset>> NewFiles(const Check& check) const;
   absl::StatusOr<std::vector<std::string>> ListFiles() const;
 
   const std::shared_ptr<const Dataset> first_;
@@ -58,11 +61,14 @@ class GrowingDataset final : public Dataset {
   const std::string folder_;
   const DataRoots roots_;
 
+  // Used by RowOf only.
+  mutable std::set<std::string> seen_;    // files that were taken or have an error of their own
+  mutable std::set<std::string> warned_;  // files with an error
+  mutable std::string folder_error_;      // the last one that was reported
+
   mutable Mutex mu_;
   Check check_ ABSL_GUARDED_BY(mu_);
   mutable std::vector<std::shared_ptr<const Dataset>> parts_ ABSL_GUARDED_BY(mu_);
-  mutable std::set<std::string> seen_ ABSL_GUARDED_BY(mu_);  // files that were taken or skipped
-  mutable std::string folder_error_ ABSL_GUARDED_BY(mu_);    // the last one that was reported
   mutable int64_t size_ ABSL_GUARDED_BY(mu_) = 0;
   mutable int64_t offered_ ABSL_GUARDED_BY(mu_) = -1;  // rows that were offered once; -1: no call
   mutable int64_t repeated_ ABSL_GUARDED_BY(mu_) = 0;

@@ -60,6 +60,8 @@ absl::Status PromptFeeder::FillPending() {
     if (!std::binary_search(ended.begin(), ended.end(), next_)) {
       FRESHET_ASSIGN_OR_RETURN(Prompt prompt, MakePrompt(next_));
       pending_.push_back(std::move(prompt));
+    } else {
+      dataset_.RowOf(options_.seed, next_, options_.shuffle);  // its row has been used
     }
     ++next_;
   }

@@ -40,11 +40,6 @@ std::vector<double> TaskCurriculum::Shares() const {
   return shares;
 }
 
-std::vector<double> TaskCurriculum::shares() const {
-  MutexLock lock(mu_);
-  return Shares();
-}
-
 size_t TaskCurriculum::Next() {
   MutexLock lock(mu_);
   const std::vector<double> shares = Shares();

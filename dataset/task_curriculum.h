@@ -40,15 +40,14 @@ class TaskCurriculum {
       ABSL_LOCKS_EXCLUDED(mu_);
   // The task of the next prompt: smooth weighted round-robin over the shares.
   size_t Next() ABSL_LOCKS_EXCLUDED(mu_);
-  // Of each task among the prompts; they add up to 1.
-  std::vector<double> shares() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  // Of each task among the prompts; they add up to 1.
   std::vector<double> Shares() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::vector<Task> tasks_;
   const Options options_;
-  mutable Mutex mu_;
+  Mutex mu_;
   std::pair<int64_t, int64_t> last_ ABSL_GUARDED_BY(mu_) = {0, 0};  // lineage and step
   std::vector<std::optional<double>> success_ ABSL_GUARDED_BY(mu_);
   std::vector<double> due_ ABSL_GUARDED_BY(mu_);  // prompts that a task has not had yet

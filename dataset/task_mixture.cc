@@ -21,7 +21,10 @@ class TaskRows final : public Dataset {
   int64_t size() const override { return rows_->size(); }
   absl::StatusOr<DatasetRow> Get(int64_t index) const override {
     FRESHET_ASSIGN_OR_RETURN(DatasetRow row, rows_->Get(index));
-    row.attributes[kTaskField] = task_;
+    if (!row.attributes.emplace(kTaskField, task_).second) {
+      return InvalidArgument(Where(index), ": has a field '", kTaskField,
+                             "', which names the task in jobs with tasks; rename it");
+    }
     return row;
   }
   std::string Where(int64_t index) const override {

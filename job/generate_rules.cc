@@ -6,7 +6,7 @@
 namespace freshet {
 namespace {
 
-// Keys that only training has a use for. Those of whole blocks are refused by `when`.
+// Keys that only training has a use for. Most blocks of training are refused by `when`.
 void CheckTrainingKeys(RuleContext& context) {
   const auto refuse = [&context](const std::string& path, bool used) {
     if (used && context.Usable({path})) {
@@ -26,6 +26,7 @@ void CheckTrainingKeys(RuleContext& context) {
   refuse("checkpoint.keep_best", checkpoint.keep_best() > 0);
   refuse("staleness.policy", context.spec().staleness().policy() == "mask");
   refuse("replay", context.spec().has_replay());
+  refuse("environment.mask_invalid_turns", context.spec().environment().mask_invalid_turns());
 }
 
 }  // namespace

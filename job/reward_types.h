@@ -1,6 +1,7 @@
 #ifndef FRESHET_JOB_REWARD_TYPES_H_
 #define FRESHET_JOB_REWARD_TYPES_H_
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -48,6 +49,14 @@ inline std::string OnlyIfError(const job::v1::Reward& reward, const std::string&
   }
   if (found->second.has_only_if()) {
     return StrCat("must name a component without only_if; '", found->first, "' has one");
+  }
+  const auto& tasks = found->second.tasks();
+  const auto scored = [&tasks](const std::string& task) {
+    return std::find(tasks.begin(), tasks.end(), task) != tasks.end();
+  };
+  const auto& own = component.tasks();
+  if (!tasks.empty() && (own.empty() || !std::all_of(own.begin(), own.end(), scored))) {
+    return StrCat("'", found->first, "' does not score all tasks of this component");
   }
   return "";
 }

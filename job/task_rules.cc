@@ -61,7 +61,8 @@ void CheckPlayed(RuleContext& context) {
 
 void CheckCurriculum(RuleContext& context) {
   const JobSpec& spec = context.spec();
-  if (!spec.has_curriculum() || !context.Usable({"curriculum", "reward", "staleness"})) return;
+  if (!spec.has_curriculum() || !context.Usable({"curriculum", "reward", "staleness", "filter"}))
+    return;
   if (spec.tasks().empty()) {
     context.Add("curriculum", "chooses among tasks, but the job has none; remove it");
     return;
@@ -70,6 +71,12 @@ void CheckCurriculum(RuleContext& context) {
     context.Add("curriculum",
                 "needs staleness.max above 0: with 0 runs are repeatable, but which rows a "
                 "curriculum chooses depends on time");
+  }
+  const job::v1::Filter& filter = spec.filter();
+  if (filter.zero_variance() || filter.has_min_mean_reward() || filter.has_max_mean_reward()) {
+    context.Add("curriculum",
+                "measures the success of trained groups, which a filter would distort; remove "
+                "filter.zero_variance, min_mean_reward and max_mean_reward");
   }
   for (const std::string& task : TaskNames(spec)) {
     if (FullMarks(spec, task) > 0) continue;

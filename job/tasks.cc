@@ -57,7 +57,9 @@ std::string TaskOfRow(const std::map<std::string, std::string>& fields) {
 double FullMarks(const JobSpec& spec, std::string_view task) {
   double sum = 0;
   for (const auto& [name, component] : spec.reward().components()) {
-    if (ScoresTask(component, task)) sum += std::max(0.0, component.weight());
+    // These have no positive values.
+    const bool penalty = component.type() == "length" && component.shape() != "window";
+    if (ScoresTask(component, task) && !penalty) sum += std::max(0.0, component.weight());
   }
   return sum;
 }

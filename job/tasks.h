@@ -34,7 +34,8 @@ const job::v1::Dataset& DatasetOfRow(const job::v1::JobSpec& spec,
 // The task of a row with these fields; "" if they name none.
 std::string TaskOfRow(const std::map<std::string, std::string>& fields);
 
-// The reward of a sample of `task` that satisfies every component: the sum of the positive weights.
+// The reward of a sample of `task` that satisfies every component: the sum of the positive weights,
+// without those of components that only take away.
 double FullMarks(const job::v1::JobSpec& spec, std::string_view task);
 
 // Whether a component scores the samples of `task`.

@@ -225,11 +225,11 @@ absl::Status LocalRun::MakeLearner(Roles& roles) {
     roles.trained = std::move(frozen);
     return absl::OkStatus();
   }
-  FRESHET_ASSIGN_OR_RETURN(
-      roles.learner,
-      PolicyLearner::Create(MakeLearnerOptions(setup_.spec, setup_.model.config, setup_.loss,
-                                               UsableProcessors(ReadContainerLimits())),
-                            clock_));
+  PolicyLearnerOptions options = MakeLearnerOptions(setup_.spec, setup_.model.config, setup_.loss,
+                                                    UsableProcessors(ReadContainerLimits()));
+  // The setup outlives the learner.
+  options.tokenizer = {std::shared_ptr<const Tokenizer>(), setup_.model.tokenizer.get()};
+  FRESHET_ASSIGN_OR_RETURN(roles.learner, PolicyLearner::Create(std::move(options), clock_));
   display_.ShowSetup(DescribeSetup(setup_, folder_.path(), roles.learner->num_parameters(),
                                    roles.learner->threads(), options_.resume.origin));
   TrainingRowsOfDataset rows(*setup_.data.train);
@@ -336,7 +336,7 @@ absl::Status LocalRun::MakeTrainer(Roles& roles) {
       ModelTextFiles(setup_.model.config, *setup_.model.tokenizer, options.checkpoint_dtype);
   if (Generates(setup_.spec)) {
     options.generated = std::make_shared<const GeneratedFiles>(
-        GeneratedFiles::Options{GeneratedFiles::FolderBeside(options.checkpoint_root), decode_,
+        GeneratedFiles::Options{GeneratedFiles::FolderOfRun(options.checkpoint_root), decode_,
                                 setup_.spec.output().token_ids()});
   } else {
     FRESHET_ASSIGN_OR_RETURN(roles.trained, MakeJobLearner(setup_.spec, roles.learner));

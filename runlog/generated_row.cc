@@ -42,6 +42,7 @@ Json NumbersOf(const GeneratedRow& row) {
   Json json = {{"reward", Finite(row.reward)}, {"components", std::move(components)},
                {"outcome", row.outcome},       {"finish", row.finish},
                {"tokens", row.tokens},         {"policy_version", row.policy_version}};
+  if (!row.segments.empty()) json["segments"] = row.segments;
   if (row.environment_reward.has_value()) {
     json["environment_reward"] = Finite(*row.environment_reward);
   }

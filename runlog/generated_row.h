@@ -40,6 +40,7 @@ struct GeneratedRow {
   std::optional<double> environment_reward;
   std::string finish;                             // stop, length, none
   int64_t tokens = 0;                             // of the completion
+  std::vector<int32_t> segments;                  // where its conversations begin; empty: one
   std::map<std::string, std::string> attributes;  // fields of the dataset's row
   std::optional<GeneratedIds> ids;
 };

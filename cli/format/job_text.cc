@@ -11,6 +11,7 @@
 #include "base/str_cat.h"
 #include "cli/format/paint.h"
 #include "cli/format/text_table.h"
+#include "job/job_kind.h"
 #include "job/loss_setup.h"
 #include "job/proto_json.h"
 #include "nlohmann/json.hpp"
@@ -178,6 +179,7 @@ struct LossText {
   std::string warning;
 };
 LossText DescribeLossOf(const freshet::job::v1::JobSpec& spec) {
+  if (Generates(spec)) return {};
   const auto resolved = ResolveJobLoss(spec);
   const auto* loss = std::get_if<LossSpec>(&resolved);
   if (loss == nullptr) return {};

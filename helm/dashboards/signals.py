@@ -39,7 +39,7 @@ PANELS = [
         unit="s",
     ),
     curves(
-        "Remembered scores",
+        "Cached scores",
         "Share of the lookups of judges, reward models, programs and services that found an equal sample's score.",
         (
             (
@@ -72,7 +72,7 @@ PANELS = [
         high=1,
     ),
     curves(
-        "Trouble of sandboxes",
+        "Sandbox errors",
         "Programs refused and workers lost, in 15 minutes.",
         ("sum by (instance) (increase(freshet_sandbox_refused_programs_total{@all}[15m]))", "{{instance}} refused"),
         ("sum by (instance) (increase(freshet_sandbox_lost_workers_total{@all}[15m]))", "{{instance}} lost"),

@@ -44,6 +44,14 @@ void AppendSampled(const GeneratedToken& token, bool truncates, Response& respon
   response.spans.back().end = at + 1;
 }
 
+// Of what the latest request of each conversation says; each is parsed to see which one continues.
+constexpr size_t kMaxSessionBytes = size_t{16} << 20;
+
+size_t SizeOf(const SessionRequest& request) {
+  return request.conversation.messages.size() + request.conversation.tools.size() +
+         request.text.size() + request.ids.size() * sizeof(int32_t);
+}
+
 }  // namespace
 
 absl::Status Session::CheckContinues(const Recorded& recorded, const SessionRequest& request) {
@@ -152,6 +160,12 @@ absl::StatusOr<Session::Open> Session::Plan(const History& history, SessionReque
                                             FirstPrompt first_prompt) {
   if (history.requests >= options_.max_requests) {
     return InvalidArgument("the session has had its ", options_.max_requests, " requests");
+  }
+  size_t bytes = SizeOf(request);
+  for (const auto& recorded : history.conversations) bytes += SizeOf(recorded->latest);
+  if (history.conversations.size() > 1 && bytes > kMaxSessionBytes) {
+    return InvalidArgument("the session's conversations have ", bytes, " bytes, more than ",
+                           kMaxSessionBytes);
   }
   Open open;
   int64_t used = 0;

@@ -58,8 +58,9 @@ void EpisodeRunner::Open(Group& group, Episode& episode) {
   episode.turns = 0;
   episode.began = clock_.Now();
   EpisodeStart start;
-  const auto own = options_.tasks.find(TaskOfRow(group.spec.attributes));
-  start.environment = own == options_.tasks.end() ? options_.environment : own->second;
+  const auto own = options_.environment_by_task.find(TaskOfRow(group.spec.attributes));
+  start.environment =
+      own == options_.environment_by_task.end() ? options_.environment : own->second;
   start.seed =
       RandomBits(group.spec.seed, static_cast<uint64_t>(group.spec.ordinal), kEnvironmentStream);
   start.options = group.spec.attributes;
@@ -176,6 +177,10 @@ void EpisodeRunner::TakeAnswer(Group& group, Episode& episode, const EpisodeAnsw
     return Fail(group, episode, Internal("the environment ended the episode at its reset"));
   }
   episode.reward += answer.reward;
+  if (!std::isfinite(episode.reward)) {
+    client_.Close(episode.id);
+    return Fail(group, episode, Internal("the sum of the environment's rewards is not finite"));
+  }
   if (!reset) {
     const auto turn_end = static_cast<int32_t>(episode.response.response_ids.size());
     episode.step_rewards.push_back({turn_end, answer.reward});
@@ -236,7 +241,8 @@ absl::StatusOr<std::vector<int32_t>> EpisodeRunner::Encode(const Group& group, E
 }
 
 // The error for an answer that cannot be encoded.
-absl::Status EpisodeRunner::Refused(const EpisodeAnswer& answer, const absl::Status& why) const {
+absl::Status EpisodeRunner::EncodeError(const EpisodeAnswer& answer,
+                                        const absl::Status& why) const {
   // A template that refuses what the environment says does so again.
   const bool refused = absl::IsFailedPrecondition(why);
   return StatusOf(refused ? absl::StatusCode::kInvalidArgument : why.code(), "environment ",
@@ -249,7 +255,7 @@ absl::Status EpisodeRunner::Refused(const EpisodeAnswer& answer, const absl::Sta
 absl::Status EpisodeRunner::AppendObservation(const Group& group, Episode& episode,
                                               const EpisodeAnswer& answer) {
   const absl::StatusOr<std::vector<int32_t>> ids = Encode(group, episode, answer);
-  if (!ids.ok()) return Refused(answer, ids.status());
+  if (!ids.ok()) return EncodeError(answer, ids.status());
   if (ids->empty()) return absl::OkStatus();
   Response& response = episode.response;
   if (response.spans.empty()) {
@@ -262,16 +268,16 @@ absl::Status EpisodeRunner::AppendObservation(const Group& group, Episode& episo
 // Ends the segment and begins another one.
 void EpisodeRunner::BeginContext(Group& group, Episode& episode, const EpisodeAnswer& answer) {
   if (!episode.conversation.has_value() || options_.max_conversations <= 1) {
-    return GiveUp(
-        group, episode,
-        Refused(answer, InvalidArgument("a new context needs environment.observations: messages "
-                                        "and environment.max_conversations above 1")));
+    return GiveUp(group, episode,
+                  EncodeError(answer, InvalidArgument(
+                                          "a new context needs environment.observations: messages "
+                                          "and environment.max_conversations above 1")));
   }
   if (std::ssize(episode.segments) + 1 >= options_.max_conversations) {
     return Finish(group, episode, false);
   }
   absl::StatusOr<std::vector<int32_t>> prompt = episode.conversation->Start(answer);
-  if (!prompt.ok()) return GiveUp(group, episode, Refused(answer, prompt.status()));
+  if (!prompt.ok()) return GiveUp(group, episode, EncodeError(answer, prompt.status()));
   // No room for a turn in it.
   if (std::ssize(*prompt) >= group.spec.sampling.max_new_tokens) {
     return Finish(group, episode, false);

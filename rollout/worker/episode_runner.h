@@ -35,7 +35,8 @@ struct EpisodeText {
 struct EpisodeOptions : EpisodeRetries {
   std::string environment;  // its name on the worker; "": the worker's only environment
   std::string label;        // in messages; "": same as `environment`
-  std::map<std::string, std::string> tasks;    // task of a row -> another `environment`
+  // Task of a row (kTaskField) -> its `environment`, if that is another one.
+  std::map<std::string, std::string> environment_by_task;
   std::map<std::string, std::string> options;  // a row's field of the same name overrides it
   int32_t max_turns = 8;
   int32_t max_turn_tokens = 0;    // tokens per turn; 0: bounded by max_new_tokens only
@@ -95,7 +96,7 @@ class EpisodeRunner final : public Episodes {
     Response response;                      // after the prompt
     std::string action;                     // of the latest turn
     int32_t turn_begin = 0;                 // of the latest turn in `response`
-    std::vector<TurnTokens> invalid_turns;  // in `response`
+    std::vector<TokenRange> invalid_turns;  // in `response`
     double reward = 0;
     std::vector<StepReward> step_rewards;  // ends in `response`
     int32_t turns = 0;
@@ -115,7 +116,7 @@ class EpisodeRunner final : public Episodes {
   absl::StatusOr<std::vector<int32_t>> Encode(const Group& group, Episode& episode,
                                               const EpisodeAnswer& answer) const;
   absl::Status AppendObservation(const Group& group, Episode& episode, const EpisodeAnswer& answer);
-  absl::Status Refused(const EpisodeAnswer& answer, const absl::Status& why) const;
+  absl::Status EncodeError(const EpisodeAnswer& answer, const absl::Status& why) const;
   void BeginContext(Group& group, Episode& episode, const EpisodeAnswer& answer);
   void Fail(Group& group, Episode& episode, const absl::Status& status);
   void Finish(Group& group, Episode& episode, bool terminated);

@@ -8,16 +8,10 @@
 
 namespace freshet {
 
-// Tokens [begin, end) of a response that the policy generated in one turn.
-struct TurnTokens {
-  int32_t begin = 0;
-  int32_t end = 0;
-};
-
 // Takes the loss from `turns`, in ascending order. If no token of the response would bear loss, the
 // last of them keeps it, because a sample needs at least one such token. Log-probs and spans stay
 // as they are. Pure.
-void MaskTurns(const std::vector<TurnTokens>& turns, Response& response);
+void MaskTurns(const std::vector<TokenRange>& turns, Response& response);
 
 }  // namespace freshet
 

@@ -110,7 +110,7 @@ EpisodeOptions MakeEpisodeOptions(const job::v1::JobSpec& spec) {
     options.environment = environment.type();
   }
   for (const auto& [name, task] : spec.tasks()) {
-    if (task.has_environment()) options.tasks[name] = task.environment();
+    if (task.has_environment()) options.environment_by_task[name] = task.environment();
   }
   options.options.insert(environment.options().begin(), environment.options().end());
   options.max_turns = static_cast<int32_t>(environment.max_turns());

@@ -1,4 +1,4 @@
-"""The services that a run asks for signal: an environment server, a sandbox and a judge.
+"""The services that rewards come from: an environment server, a sandbox and a judge.
 
 Every sample of REWARD_JOB deserves REWARD, whatever the policy writes. Any other value is a failure that became one.
 """

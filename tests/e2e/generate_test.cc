@@ -13,7 +13,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::SizeIs;
 
-constexpr size_t kSteps = 6;
+constexpr size_t kFiles = 6;
 constexpr size_t kSamples = 8 * 4;  // of a step
 
 class GenerateTest : public FreshetFixture {
@@ -29,10 +29,10 @@ class GenerateTest : public FreshetFixture {
   }
   // Expects that the files have each sample of the surviving ledger once. Returns their rows.
   std::vector<Json> ExpectEverySample() {
-    ExpectComplete(kSteps);
+    ExpectComplete(kFiles);
     std::vector<Json> rows;
     std::set<std::string> uids, prompts;
-    for (size_t step = 1; step <= kSteps; ++step) {
+    for (size_t step = 1; step <= kFiles; ++step) {
       const std::vector<Json> of_step = Step(step);
       EXPECT_THAT(of_step, SizeIs(kSamples));
       for (const Json& row : of_step) {
@@ -43,7 +43,7 @@ class GenerateTest : public FreshetFixture {
         rows.push_back(row);
       }
     }
-    EXPECT_THAT(prompts, SizeIs(kSteps * 8)) << "no prompt twice";
+    EXPECT_THAT(prompts, SizeIs(kFiles * 8)) << "no prompt twice";
     std::set<std::string> trained;
     for (const Json& row : Ledger("trained")) trained.insert(row["uid"]);
     for (const std::string& uid : uids) EXPECT_THAT(trained, Contains(uid));

@@ -63,10 +63,11 @@ TEST(EnvironmentKeys, SeveralConversations) {
   EXPECT_THAT(With("environment: {type: calculator, max_conversations: 2}"),
               ElementsAre("job.yaml:9: environment.max_conversations: applies only with type grpc "
                           "or openai_agent, not with calculator; remove it"));
-  EXPECT_THAT(ErrorLines(MinimalJob() + agent + ", max_conversations: 256}\n",
-                         {"rollout.max_new_tokens=65537"}),
-              testing::Contains(HasSubstr("max_conversations: times rollout.max_new_tokens 65537 "
-                                          "must be at most 16777216 tokens")));
+  EXPECT_THAT(
+      ErrorLines(MinimalJob() + agent + ", max_conversations: 256}\n",
+                 {"rollout.max_new_tokens=65537", "model.config.max_position_embeddings=1048576"}),
+      testing::Contains(HasSubstr("max_conversations: times rollout.max_new_tokens 65537 "
+                                  "must be at most 16777216 tokens")));
 }
 
 TEST(EnvironmentKeys, AreChecked) {

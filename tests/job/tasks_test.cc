@@ -77,7 +77,7 @@ TEST(Tasks, MistakesAreLocatedInTheTask) {
            Case{"tasks: {a: {dataset: {type: arithmetic, digits: 1, train_rows: 200}}}", "",
                 "job.yaml:4: tasks.a.dataset.train_rows: must be at most 100, the different rows "
                 "of this dataset, got 200"},
-           Case{"tasks: {a: {dataset: {type: copy, symbols: \"ab\"}}}", "",
+           Case{"tasks: {a: {dataset: {type: copy, symbols: \"ab\", train_rows: 9}}}", "",
                 "job.yaml:3: tokenizer.alphabet: lacks 'a', which dataset.type copy needs"},
            Case{"tasks: {a: {dataset: " + rows + "}}", "",
                 "job.yaml:6: reward.components.exact.text: asks for the gold answer, but rows have "

@@ -10,7 +10,7 @@
 namespace freshet {
 namespace {
 
-using Json = nlohmann::json;
+using GeneratedJson = nlohmann::json;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Le;
@@ -44,8 +44,8 @@ TEST(GeneratedRow, ConversationsHaveTheirTurns) {
   GeneratedRow row = Row();
   row.turns = {{true, "[12+34]", 8}, {false, "46=", 3}, {true, "046", 4}};
   row.environment_reward = 1;
-  const Json json = Json::parse(ToLine(row));
-  EXPECT_EQ(json["turns"], Json::parse(R"([{"role":"policy","text":"[12+34]","tokens":8},
+  const GeneratedJson json = GeneratedJson::parse(ToLine(row));
+  EXPECT_EQ(json["turns"], GeneratedJson::parse(R"([{"role":"policy","text":"[12+34]","tokens":8},
       {"role":"environment","text":"46=","tokens":3},{"role":"policy","text":"046","tokens":4}])"));
   EXPECT_EQ(json["environment_reward"], 1.0);
 }
@@ -53,11 +53,11 @@ TEST(GeneratedRow, ConversationsHaveTheirTurns) {
 TEST(GeneratedRow, TokenIdsAreAddedOnRequest) {
   GeneratedRow row = Row();
   row.ids = GeneratedIds{{1, 2}, {3, 4}, {-0.5F, -std::numeric_limits<float>::infinity()}};
-  const Json json = Json::parse(ToLine(row));
+  const GeneratedJson json = GeneratedJson::parse(ToLine(row));
   EXPECT_EQ(json["prompt_ids"], (std::vector<int>{1, 2}));
   EXPECT_EQ(json["completion_ids"], (std::vector<int>{3, 4}));
-  EXPECT_EQ(json["logprobs"], (Json{-0.5, nullptr}));
-  EXPECT_FALSE(Json::parse(ToLine(Row())).contains("prompt_ids"));
+  EXPECT_EQ(json["logprobs"], (GeneratedJson{-0.5, nullptr}));
+  EXPECT_FALSE(GeneratedJson::parse(ToLine(Row())).contains("prompt_ids"));
 }
 
 TEST(GeneratedRow, TextThatIsNotUtf8IsReplacedAndNumbersAreFiniteOrNull) {
@@ -69,7 +69,7 @@ TEST(GeneratedRow, TextThatIsNotUtf8IsReplacedAndNumbersAreFiniteOrNull) {
   row.components = {{"exact", std::numeric_limits<double>::infinity()}};
   const std::string line = ToLine(row);
   EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1);
-  const Json json = Json::parse(line);
+  const GeneratedJson json = GeneratedJson::parse(line);
   EXPECT_EQ(json["prompt"], "a\uFFFDz\n");
   EXPECT_THAT(json["completion"].get<std::string>(), EndsWith("\uFFFD"));
   EXPECT_TRUE(json["reward"].is_null());
@@ -90,7 +90,7 @@ TEST(GeneratedRow, ARowThatIsTooLongKeepsItsNumbersAndTheBeginningOfItsTexts) {
     }
     const std::string line = ToLine(row);
     EXPECT_THAT(line.size(), Le(kMaxGeneratedLine));
-    const Json json = Json::parse(line);
+    const GeneratedJson json = GeneratedJson::parse(line);
     EXPECT_EQ(json["truncated"], true);
     EXPECT_EQ(json["reward"], 0.5);
     EXPECT_EQ(json["components"]["exact"], 1.0);

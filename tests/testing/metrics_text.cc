@@ -15,10 +15,10 @@ constexpr size_t kMaxValuesPerLabel = 100;
 // All allowed labels. Each must have few values.
 const std::set<std::string>& KnownLabels() {
   static const auto* labels = new std::set<std::string>{
-      "cache",     "cause",     "device",      "edge",         "end",   "environment",
-      "eval_name", "grpc_code", "grpc_method", "grpc_service", "job",   "kind",
-      "le",        "name",      "outcome",     "phase",        "pool",  "queue",
-      "reason",    "result",    "role",        "route",        "state", "version"};
+      "component", "limit",       "task",      "cache",     "cause",       "device",       "edge",
+      "end",       "environment", "eval_name", "grpc_code", "grpc_method", "grpc_service", "job",
+      "kind",      "le",          "name",      "outcome",   "phase",       "pool",         "queue",
+      "reason",    "result",      "role",      "route",     "state",       "version"};
   return *labels;
 }
 

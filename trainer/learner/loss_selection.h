@@ -24,6 +24,9 @@ struct LossSelection {
 // advantages of a whole step's rows, as MakeTrainingRows returns them. Pure: equal rows become
 // equal rows.
 //
+// A sample here is a sequence of the rows: one conversation, if samples have several. The order is
+// that of trees and tokens.
+//
 // A turn is a run of tokens that the policy wrote, of which at least one bears loss. The entropy of
 // a turn or sample is the mean of -log pi_b over its loss-bearing tokens: of a token drawn from
 // pi_b, -log pi_b is an unbiased estimate of the entropy there.

@@ -21,7 +21,8 @@ struct BatchStats {
   int64_t solved_none = 0;
 };
 
-// `full_marks`: minimum reward of a solved sample, by task (TaskNames); "": of other tasks. Pure.
+// `full_marks`: minimum reward of a solved sample, by task (TaskNames); has "", for
+// other tasks. Pure.
 BatchStats SummarizeBatch(const std::vector<TrainGroup>& groups,
                           const std::map<std::string, double>& full_marks);
 

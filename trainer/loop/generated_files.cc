@@ -57,13 +57,15 @@ std::vector<GeneratedTurn> TurnsOf(const Response& response, const Decode& decod
   const std::vector<uint8_t>& mask = response.loss_mask;
   std::vector<GeneratedTurn> turns;
   if (std::ranges::count(mask, uint8_t{0}) == 0) return turns;
-  for (auto begin = mask.begin(); begin != mask.end();) {
-    const auto end =
-        std::find_if(begin, mask.end(), [&](uint8_t other) { return other != *begin; });
-    const std::vector<int32_t> ids(response.response_ids.begin() + (begin - mask.begin()),
-                                   response.response_ids.begin() + (end - mask.begin()));
-    turns.push_back({*begin != 0, decode(ids), end - begin});
-    begin = end;
+  for (const TokenRange& segment : SegmentsOf(response)) {
+    const auto last = mask.begin() + segment.end;
+    for (auto begin = mask.begin() + segment.begin; begin != last;) {
+      const auto end = std::find_if(begin, last, [&](uint8_t other) { return other != *begin; });
+      const std::vector<int32_t> ids(response.response_ids.begin() + (begin - mask.begin()),
+                                     response.response_ids.begin() + (end - mask.begin()));
+      turns.push_back({*begin != 0, decode(ids), end - begin});
+      begin = end;
+    }
   }
   return turns;
 }
@@ -90,17 +92,18 @@ GeneratedRow MakeGeneratedRow(int64_t step, const TrainSample& sample, const Dec
   row.environment_reward = response.env_reward;
   row.finish = FinishName(response.finish);
   row.tokens = static_cast<int64_t>(response.response_ids.size());
+  row.segments = response.segments;
   if (with_ids) {
     row.ids = GeneratedIds{prompt.prompt_ids, response.response_ids, response.behavior_logprobs};
   }
   return row;
 }
 
-std::string GeneratedFiles::FolderBeside(const std::string& checkpoint_root) {
+std::string GeneratedFiles::FolderOfRun(const std::string& checkpoint_root) {
   return (fs::path(checkpoint_root).parent_path() / "generated").string();
 }
 
-absl::Status GeneratedFiles::KeepUpTo(int64_t step) const {
+absl::Status GeneratedFiles::RemoveAfter(int64_t step) const {
   std::error_code error;
   fs::directory_iterator files(options_.folder, error);
   if (error == std::errc::no_such_file_or_directory) return absl::OkStatus();

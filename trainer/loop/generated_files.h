@@ -30,11 +30,11 @@ class GeneratedFiles {
   explicit GeneratedFiles(Options options) : options_(std::move(options)) {}
 
   // The folder of a run whose checkpoints are in `checkpoint_root`.
-  static std::string FolderBeside(const std::string& checkpoint_root);
+  static std::string FolderOfRun(const std::string& checkpoint_root);
 
   // Removes the files of steps after `step`, whose samples are not part of the history, and what
   // killed processes left unfinished. FAILED_PRECONDITION: a file cannot be removed.
-  absl::Status KeepUpTo(int64_t step) const;
+  absl::Status RemoveAfter(int64_t step) const;
 
   // Atomically creates or replaces the file of a committed step. Errors of WriteFileAtomically.
   absl::Status Write(int64_t step, const std::vector<TrainGroup>& groups) const;

@@ -35,6 +35,7 @@ void AddTasks(const std::vector<TrainGroup>& groups, StepMetrics& metrics) {
   for (const TrainGroup& group : groups) {
     const std::string task = TaskOfRow(group.samples.front().sample.prompt->attributes);
     for (const TrainSample& sample : group.samples) {
+      if (!sample.sample.replay_of.empty()) continue;
       metrics.task_rewards[task] += sample.sample.score->reward;
       metrics.task_samples[task] += 1;
     }

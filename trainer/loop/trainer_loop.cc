@@ -46,7 +46,7 @@ absl::Status TrainerLoop::Start(bool save_loaded, std::stop_token stop) {
   FRESHET_RETURN_IF_ERROR(TidyCheckpoints(options_.checkpoint_root, writer_epoch_,
                                           options_.passed_over, options_.damaged));
   if (options_.generated != nullptr) {
-    FRESHET_RETURN_IF_ERROR(options_.generated->KeepUpTo(policy_.version));
+    FRESHET_RETURN_IF_ERROR(options_.generated->RemoveAfter(policy_.version));
   }
   FRESHET_RETURN_IF_ERROR(observer_.OnCommitted());
   FRESHET_ASSIGN_OR_RETURN(const std::string loaded_hash, Stage(policy_));

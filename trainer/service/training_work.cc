@@ -61,7 +61,7 @@ class FetchedRows final : public WarmupRows {
       rows_[place++] =
           WarmupRow{row.prompt(), {row.attributes().begin(), row.attributes().end()}, row.where()};
     }
-    if (!rows_[static_cast<size_t>(index)].has_value()) {
+    if (index >= size() || !rows_[static_cast<size_t>(index)].has_value()) {
       return Internal("the controller did not send row ", index, " of job ", job_);
     }
     return absl::OkStatus();
@@ -273,7 +273,7 @@ TrainerLoopOptions TrainingWork::LoopOptions(const FoundCheckpoint* checkpoint) 
   options.hook = hook_;
   if (Generates(assign_.spec())) {
     options.generated = std::make_shared<const GeneratedFiles>(
-        GeneratedFiles::Options{GeneratedFiles::FolderBeside(options.checkpoint_root),
+        GeneratedFiles::Options{GeneratedFiles::FolderOfRun(options.checkpoint_root),
                                 learner_.decode, assign_.spec().output().token_ids()});
   }
   return options;
@@ -333,7 +333,7 @@ absl::Status TrainingWork::OnCommitted() {
 
 absl::Status TrainingWork::OnStep(const FinishedStep& report, const WeightSnapshot&) {
   StepMetrics metrics = SummarizeStep(report, stats_before_, *stats_now_, learner_.has_reference,
-                                      !spec_.tasks().empty());
+                                      !assign_.spec().tasks().empty());
   const absl::Time now = context_.clock->Now();
   metrics.step_seconds = absl::ToDoubleSeconds(now - last_step_);
   metrics.wall_seconds = absl::ToDoubleSeconds(now - started_);

@@ -54,3 +54,4 @@ __all__ = [
     "serve_reward",
     "serve_team",
 ]
+__version__ = "0.1.0"

@@ -20,7 +20,7 @@ DRAIN_SECONDS = 10.0
 _CONNECTION_AGE_MS = 60_000
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
     host = address.rsplit(":", 1)[0].strip("[]")
     if host == "localhost":
         return True
@@ -89,7 +89,7 @@ class Server:
         try:
             if cert and key:
                 port = self._server.add_secure_port(address, _credentials(cert, key, ca))
-            elif _is_loopback(address) or insecure:
+            elif is_loopback(address) or insecure:
                 port = self._server.add_insecure_port(address)
             else:
                 raise ValueError(

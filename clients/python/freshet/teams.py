@@ -17,20 +17,29 @@ jobs: each has its own model, trainer, engines, loss and staleness bound.
 
 from __future__ import annotations
 
+import collections
 import collections.abc
+import hmac
 import http.client
 import http.server
 import json
 import math
+import signal
+import socket
 import ssl
 import threading
 import time
 import typing
 import urllib.parse
 
+from freshet.serving import is_loopback
+
 _MAX_TASK_BYTES = 16 << 20
 _MAX_ANSWER_BYTES = 64 << 20
 _PATIENCE = 300.0
+_MAX_WAITING = 4096
+_MAX_REWARDED = 1 << 16
+_READ_SECONDS = 60.0
 _MARGIN = 2.0  # seconds of a task's time limit that are left for the way back
 
 Reward = typing.Union[float, collections.abc.Mapping]
@@ -137,12 +146,17 @@ class Team:
         self._context = context
         self._lock = threading.Lock()
         self._waiting: dict[tuple[int, int], dict[str, _Waiting]] = {}
+        # The newest samples with a reward, by (ordinal, index).
+        self._rewarded: collections.OrderedDict[tuple[int, int], None] = collections.OrderedDict()
 
     @property
     def waiting(self) -> int:
         """The number of samples whose members have not all come."""
         with self._lock:
             return len(self._waiting)
+
+    def on_waiting(self) -> None:
+        """Called when a task begins to wait, on its thread."""
 
     def play(self, name: str, task: dict) -> tuple[int, dict]:
         """HTTP status and body of the answer to a member's task. Returns when the episode has ended."""
@@ -153,6 +167,12 @@ class Team:
             return 400, {"error": f"{name}: {error}; a team plays training samples only, so leave out `eval`"}
         mine = _Waiting(task, time.monotonic() + max(limit - _MARGIN, limit / 2))
         with self._lock:
+            if key in self._rewarded and key not in self._waiting and len(self._trained) > 1:
+                # Its first sample was lost, but those of its partners are stored: they do not come again.
+                del self._rewarded[key]
+                return 422, {"error": f"prompt {key[0]}, sample {key[1]} has been played with its partners"}
+            if len(self._waiting) >= _MAX_WAITING:
+                return 429, {"error": f"{_MAX_WAITING} samples wait for their partners"}
             members = self._waiting.setdefault(key, {})
             earlier = members.pop(name, None)
             members[name] = mine
@@ -161,8 +181,10 @@ class Team:
                 del self._waiting[key]
         if earlier is not None:  # its rollout has given it up
             earlier.end(503, {"error": "another task for the same sample has come"})
+        if not complete:
+            self.on_waiting()
         if complete:
-            self._play(members)
+            self._play(key, members)
         elif not mine.ended.wait(min(self._patience, mine.deadline - time.monotonic())):
             with self._lock:
                 alone = self._waiting.get(key, {}).get(name) is mine
@@ -176,18 +198,24 @@ class Team:
             mine.ended.wait(max(mine.deadline + _MARGIN / 2 - time.monotonic(), 0))  # it is being played
         return mine.answer
 
-    def _play(self, waiting: dict[str, _Waiting]) -> None:
+    def _play(self, key: tuple[int, int], waiting: dict[str, _Waiting]) -> None:
         deadline = min(one.deadline for one in waiting.values())
         members = {name: Member(name, one.task, deadline, self._context) for name, one in waiting.items()}
         for name, endpoint in self._frozen.items():
             members[name] = Member(name, endpoint, deadline, self._context)
         try:
             rewards = self._rewards(self._episode(members, dict(waiting[self._trained[0]].task["row"])))
+            if time.monotonic() > deadline:
+                raise EpisodeFailed("the episode's time is used up")
         except Exception as error:  # of the user's function too: the episode is played again
             text = f"{type(error).__name__}: {error}"[:500]
             for one in waiting.values():
                 one.end(503, {"error": text})
             return
+        with self._lock:
+            self._rewarded[key] = None
+            while len(self._rewarded) > _MAX_REWARDED:
+                self._rewarded.popitem(last=False)
         for name, one in waiting.items():
             one.end(200, {"reward": rewards[name]})
 
@@ -205,25 +233,26 @@ class Team:
 class TeamServer:
     """Serves a team: one address per member, each HOST:PORT; port 0 takes a free one.
 
-    With a host that is not a loopback address, anyone who reaches it can have episodes played, so that it needs
-    insecure=True.
+    With a host that is not a loopback address it needs insecure=True, because tasks come in plaintext. With `token`,
+    jobs name the address http://HOST:PORT/TOKEN, and others get 404.
     """
 
-    def __init__(self, team: Team, addresses: collections.abc.Mapping[str, str], insecure: bool = False):
+    def __init__(
+        self, team: Team, addresses: collections.abc.Mapping[str, str], insecure: bool = False, token: str = ""
+    ):
         self._servers: dict[str, http.server.ThreadingHTTPServer] = {}
         for name, address in addresses.items():
-            host, _, port = address.rpartition(":")
-            if host not in ("127.0.0.1", "localhost", "[::1]") and not insecure:
+            if not is_loopback(address) and not insecure:
                 self.stop()
                 raise ValueError(f"{address}: listens on other than loopback without TLS; give insecure=True to allow it")
-            self._servers[name] = _Listener((host.strip("[]"), int(port)), _handler(team, name))
+            self._servers[name] = _listen(address, _handler(team, name, "/" + token))
         self._threads = [threading.Thread(target=server.serve_forever, daemon=True) for server in self._servers.values()]
         for thread in self._threads:
             thread.start()
 
     @property
     def addresses(self) -> dict[str, str]:
-        return {name: "{}:{}".format(*server.server_address[:2]) for name, server in self._servers.items()}
+        return {name: f"{server.host}:{server.server_address[1]}" for name, server in self._servers.items()}
 
     def stop(self) -> None:
         """Stops listening. Episodes that are being played end by themselves."""
@@ -236,14 +265,31 @@ class TeamServer:
 class _Listener(http.server.ThreadingHTTPServer):
     request_queue_size = 1024
     daemon_threads = True
+    host = ""
 
 
-def _handler(team: Team, name: str) -> type:
+class _Listener6(_Listener):
+    address_family = socket.AF_INET6
+
+
+def _listen(address: str, handler: type) -> _Listener:
+    host, _, port = address.rpartition(":")
+    kind = _Listener6 if host.startswith("[") else _Listener
+    server = kind((host.strip("[]"), int(port)), handler)
+    server.host = host
+    return server
+
+
+def _handler(team: Team, name: str, path: str) -> type:
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        timeout = _READ_SECONDS
 
         def do_POST(self):
             try:
+                if not hmac.compare_digest(self.path.encode(), path.encode()):
+                    self.close_connection = True
+                    return self._answer(404, {"error": "no member has this path"})
                 size = int(self.headers.get("Content-Length", ""))
                 if not 0 <= size <= _MAX_TASK_BYTES:
                     raise ValueError(f"Content-Length is not between 0 and {_MAX_TASK_BYTES}")
@@ -274,13 +320,14 @@ def serve_team(
     addresses: collections.abc.Mapping[str, str],
     frozen: collections.abc.Mapping[str, dict] | None = None,
     insecure: bool = False,
+    token: str = "",
 ) -> None:
-    """Serves a team until Ctrl-C."""
-    server = TeamServer(Team(episode, addresses, frozen), addresses, insecure)
+    """Serves a team until SIGTERM or Ctrl-C."""
+    server = TeamServer(Team(episode, addresses, frozen), addresses, insecure, token)
     print("team on", ", ".join(f"{name}={address}" for name, address in server.addresses.items()), flush=True)
-    try:
-        threading.Event().wait()
-    except KeyboardInterrupt:
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    while not stop.wait(1.0):
         pass
-    finally:
-        server.stop()
+    server.stop()

@@ -33,7 +33,10 @@ absl::StatusOr<std::shared_ptr<const JobInputs>> OpenJobInputs(const job::v1::Jo
 }
 
 RowSource TrainingRows(const JobInputs& inputs) {
-  return {inputs.data.train.get(), inputs.data.train->size()};
+  const JobDatasets& data = inputs.data;
+  // The warm-up uses no rows that appear while it runs: they are not checked for it.
+  return {data.train.get(),
+          data.growing == nullptr ? data.train->size() : data.growing->first_size()};
 }
 
 absl::StatusOr<RowSource> HeldOutRowsOf(const job::v1::JobSpec& spec, const JobInputs& inputs,

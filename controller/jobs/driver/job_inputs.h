@@ -16,7 +16,8 @@
 
 namespace freshet {
 
-// What a controller needs of a job besides its spec. Thread-safe; immutable but for the curriculum.
+// What a controller needs of a job besides its spec. Thread-safe; immutable except for
+// data.curriculum and data.growing.
 struct JobInputs {
   std::shared_ptr<const trainer::v1::ModelBundle> model;
   std::unique_ptr<Tokenizer> tokenizer;

@@ -6,11 +6,13 @@
 curate = function(g)
   local POOL, POOL_AGES = prefix .. 'pool', prefix .. 'pool_ages'
   local function pool_blob(key) return prefix .. 'b:r:' .. key end
-  -- Version of the oldest loss-bearing token; versions do not decrease.
+  -- Version of the oldest loss-bearing token. Versions may decrease from one segment to the next.
   local function oldest_of(descriptor)
+    local oldest
     for version, loss in descriptor:gmatch('%d+:(%d+):%d+:%d+:(%d+)') do
-      if loss ~= '0' then return tonumber(version) end
+      if loss ~= '0' then oldest = math.min(oldest or math.huge, tonumber(version)) end
     end
+    return oldest
   end
   local function remove_success(key)
     call('HDEL', POOL, key)

@@ -24,7 +24,8 @@ EpisodeAnswer AnswerOf(const env::v1::EpisodeReply& reply) {
 }
 
 constexpr char kMethod[] = "/freshet.env.v1.EnvService/Episode";
-// How gRPC begins its own error for a message above the limit of the channel.
+// gRPC's own error for a message above the limit of the channel, which has no code of its own. The
+// case of its first letter differs between versions of gRPC.
 constexpr char kTooLarge[] = "eceived message larger than max";
 
 // Error for a stream that ended without an answer, which may have status OK.

@@ -17,6 +17,11 @@ void AddSteps(double weight, const std::vector<StepReward>& steps, std::map<int3
   for (const auto& [end, reward] : steps) sum[end] += weight * reward;
 }
 
+// Larger ones indicate a faulty scorer, and training on them would fail.
+constexpr double kMaxReward = 1e30;
+
+bool IsReward(double value) { return std::abs(value) <= kMaxReward; }  // false for NaN
+
 bool Applies(const std::vector<std::string>& tasks, const std::string& task) {
   return tasks.empty() || std::find(tasks.begin(), tasks.end(), task) != tasks.end();
 }
@@ -47,8 +52,8 @@ absl::StatusOr<ComponentScore> CompositeScorer::Ask(const Component& component,
                                                     const ScoreInput& input) const {
   const absl::Time start = SystemClock::Get().Now();
   absl::StatusOr<ComponentScore> score = component.scorer->Score(input);
-  if (score.ok() && !std::isfinite(score->value)) {
-    score = Internal("value is ", score->value, "; it must be finite");
+  if (score.ok() && !IsReward(score->value)) {
+    score = Internal("value is ", score->value, "; it must be finite, and at most ", kMaxReward);
   }
   if (observer_ != nullptr) {
     observer_->OnComponent(component.name, score.status(),
@@ -91,7 +96,11 @@ absl::StatusOr<freshet::Score> CompositeScorer::AddUp(const ScoreInput& input) c
     }
     if (score->outcome == ScoreOutcome::kWrongFormat) result.outcome = ScoreOutcome::kWrongFormat;
   }
-  for (const auto& [end, reward] : steps) result.step_rewards.push_back({end, reward});
+  for (const auto& [end, reward] : steps) {
+    if (!IsReward(reward)) return Internal("the reward of a step is ", reward, ", too large");
+    result.step_rewards.push_back({end, reward});
+  }
+  if (!IsReward(result.reward)) return Internal("the reward is ", result.reward, ", too large");
   return result;
 }
 

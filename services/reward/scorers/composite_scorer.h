@@ -34,8 +34,8 @@ class CompositeScorer {
   // unweighted values by name, and their parts as "NAME/PART"; the steps are weighted. The outcome
   // is kWrongFormat if any component's is. Only components of the sample's task count.
   //
-  // If any component fails or gives a non-finite value, the whole call fails with the component's
-  // code and its name in the message: a failure is never a reward.
+  // If any component fails or gives a value that is not finite or beyond 1e30, the whole call fails
+  // with the component's code and its name in the message: a failure is never a reward.
   absl::StatusOr<freshet::Score> Score(const ScoreInput& input) const;
 
  private:

@@ -54,6 +54,7 @@ class RewardMetrics::Job final : public ScoreObserver {
                    absl::Duration took) override ABSL_LOCKS_EXCLUDED(mu_) {
     if (status.code() == absl::StatusCode::kCancelled) return;
     MutexLock lock(mu_);
+    if (components_.size() >= kMaxComponents && !components_.contains(name)) return;
     const auto [component, made] = components_.try_emplace(name);
     if (made) component->second = MakeComponent(name);
     component->second.seconds->Increment(absl::ToDoubleSeconds(took));
@@ -61,6 +62,7 @@ class RewardMetrics::Job final : public ScoreObserver {
   }
 
  private:
+  static constexpr size_t kMaxComponents = 64;  // as in a job; callers may name any
   struct Component {
     metrics::CounterSeries seconds;
     std::array<metrics::CounterSeries, kOutcomes.size()> outcomes;
@@ -71,9 +73,8 @@ class RewardMetrics::Job final : public ScoreObserver {
     made.seconds = {CounterFamily(registry_, "freshet_reward_component_seconds_total",
                                   "Seconds that a component took to score samples."),
                     Labels{{"job", job_}, {"component", name}}};
-    auto& scored =
-        CounterFamily(registry_, "freshet_reward_component_scores_total",
-                      "Scores of a component by outcome, also those that it remembered.");
+    auto& scored = CounterFamily(registry_, "freshet_reward_component_scores_total",
+                                 "Scores of a component by outcome, including cached ones.");
     for (size_t i = 0; i < kOutcomes.size(); ++i) {
       made.outcomes[i] = {scored,
                           Labels{{"job", job_}, {"component", name}, {"outcome", kOutcomes[i]}}};
@@ -84,7 +85,7 @@ class RewardMetrics::Job final : public ScoreObserver {
   prometheus::Registry& registry_;
   const std::string job_;
   Mutex mu_;
-  std::map<std::string, Component> components_ ABSL_GUARDED_BY(mu_);  // at most 64 in a job
+  std::map<std::string, Component> components_ ABSL_GUARDED_BY(mu_);
   metrics::GaugeSeries in_hand_;
   metrics::HistogramSeries seconds_;
   std::array<metrics::CounterSeries, kOutcomes.size()> outcomes_;

@@ -23,6 +23,17 @@ def task(job, ordinal=5, index=2, attempt=1, **more):
     }
 
 
+class ArrivingTeam(Team):
+    """Says when a task waits."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.arrived = threading.Semaphore(0)
+
+    def on_waiting(self):
+        self.arrived.release()
+
+
 class Calls:
     """Answers of Team.play, each on a thread of its own."""
 
@@ -87,16 +98,22 @@ class TeamTest(unittest.TestCase):
                 self.assertEqual(status, 503)
                 self.assertIn(text, answer["error"])
 
+    def test_a_sample_whose_partners_are_stored_is_not_awaited(self):
+        team = Team(lambda members, row: 1, ["planner", "worker"])
+        calls = Calls(team)
+        calls.start(0, "planner", task("p"))
+        calls.start(1, "worker", task("w"))
+        calls.join()
+        self.assertEqual(team.play("worker", task("w", attempt=2))[0], 422)
+
     def test_who_is_missing_is_said(self):
         ((status, answer),) = self.play(lambda members, row: 1, ("planner", task("p")), patience=0.01)
         self.assertEqual((status, answer), (503, {"error": "no task of worker for prompt 5, sample 2"}))
 
     def test_a_later_task_for_a_sample_replaces_the_earlier_one(self):
-        team = Team(lambda members, row: float(members["planner"].task["sample"].split("/")[2]), ["planner", "worker"])
-        calls = Calls(team)
+        calls = Calls(ArrivingTeam(lambda members, row: float(members["planner"].task["sample"].split("/")[2]), ["planner", "worker"]))
         calls.start("old", "planner", task("p", attempt=1))
-        while team.waiting == 0:
-            pass
+        calls.team.arrived.acquire(timeout=SECONDS)
         calls.start("new", "planner", task("p", attempt=2))
         calls.threads[0].join(SECONDS)
         calls.start("worker", "worker", task("w"))
@@ -142,10 +159,10 @@ class TeamServerTest(unittest.TestCase):
         self.addCleanup(endpoint.shutdown)
         self.url = f"http://127.0.0.1:{endpoint.server_address[1]}/v1"
 
-    def post(self, address, body):
+    def post(self, address, body, path="/"):
         connection = http.client.HTTPConnection(address, timeout=SECONDS)
         self.addCleanup(connection.close)
-        connection.request("POST", "/", body)
+        connection.request("POST", path, body)
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
 
@@ -175,6 +192,12 @@ class TeamServerTest(unittest.TestCase):
         status, answer = self.post(address, json.dumps(task("p", base_url="http://127.0.0.1:1/v1")))
         self.assertEqual(status, 503)
         self.assertIn("planner: ", answer["error"])
+
+    def test_with_a_token_other_paths_are_refused(self):
+        server = TeamServer(Team(lambda members, row: 1, ["a"]), {"a": "127.0.0.1:0"}, token="secret")
+        self.addCleanup(server.stop)
+        self.assertEqual(self.post(server.addresses["a"], json.dumps(task("a")))[0], 404)
+        self.assertEqual(self.post(server.addresses["a"], json.dumps(task("a")), "/secret")[0], 200)
 
     def test_bodies_that_are_no_task_are_refused(self):
         address = self.serve(lambda members, row: 1)

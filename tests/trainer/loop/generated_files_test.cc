@@ -40,7 +40,7 @@ TrainSample Sample() {
   score->components = {{"right", 1}};
   score->outcome = ScoreOutcome::kWrongFormat;
   TrainSample sample;
-  sample.sample = {{7, 0, 1}, "job/7/0/1", prompt, response, score};
+  sample.sample = {{7, 0, 1}, "job/7/0/1", "", prompt, response, score};
   sample.loss_mask = response->loss_mask;
   sample.min_version = 3;
   return sample;
@@ -116,7 +116,7 @@ class GeneratedFilesTest : public TrainerLoopFixture {
     std::ofstream(folder_ + "/" + name) << text;
   }
 
-  const std::string folder_ = GeneratedFiles::FolderBeside(dir_.File("checkpoints"));
+  const std::string folder_ = GeneratedFiles::FolderOfRun(dir_.File("checkpoints"));
 };
 
 TEST_F(GeneratedFilesTest, EverySampleOfAStepIsInItsFile) {
@@ -177,7 +177,7 @@ TEST_F(GeneratedFilesTest, FilesOfStepsThatAreNotPartOfTheHistoryAreRemoved) {
   WriteText("step-00000002.jsonl", "of a lost one\n");
   WriteText("step-00000002.jsonl.gz", "a user's\n");
   WriteText("notes.txt", "a user's\n");
-  ASSERT_TRUE(options_.generated->KeepUpTo(1).ok());
+  ASSERT_TRUE(options_.generated->RemoveAfter(1).ok());
   EXPECT_THAT(Names(), ElementsAre("notes.txt", "step-00000001.jsonl", "step-00000002.jsonl.gz"));
 }
 

@@ -228,7 +228,8 @@ TEST(CompositeScorer, OnlyComponentsOfTheSamplesTaskCount) {
   scorer.Add("sums", 2, std::make_unique<CallbackScorer>(one), {{"sums", "products"}, ""});
   const auto components = [&scorer](const Attributes& row) {
     std::vector<std::string> names;
-    for (const auto& [name, value] : scorer.Score(ScoreInput{"", 0, true, row})->components) {
+    const auto score = scorer.Score(ScoreInput{"", 0, true, row});
+    for (const auto& [name, value] : score->components) {
       names.push_back(name);
     }
     return names;
