@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -32,6 +33,7 @@ def mcp_environment(
     server: str | Sequence[str],
     *,
     env: Mapping[str, str] | None = None,
+    pass_env: Sequence[str] = (),
     shared: bool = False,
     tool_calls: str = "hermes",
     tools: Sequence[str] | None = None,
@@ -51,6 +53,7 @@ def mcp_environment(
     invalid (`environment.mask_invalid_turns`). Only a server that is lost is an error of the episode.
 
     server: URL (streamable HTTP), or a command (stdio). env: further environment variables of the command.
+    pass_env: names of this process's environment variables that the command gets too, such as the keys of tools.
     shared: all episodes share one session, for servers that keep no state between calls. Otherwise every
     episode has its own, with a command thus a process.
     tool_calls: how the policy writes them: "hermes" (<tool_call>{"name", "arguments"}</tool_call>), or
@@ -74,11 +77,17 @@ def mcp_environment(
     for what, texts in (("env", env), ("bind", bind)):
         if not all(isinstance(text, str) for pair in (texts or {}).items() for text in pair):
             raise ValueError(f"{what} must map texts to texts")
+    if isinstance(pass_env, str) or not all(isinstance(name, str) for name in pass_env):
+        raise ValueError(f"pass_env is {pass_env!r}; give a list of names")
+    passed = {name: os.environ.get(name) for name in pass_env}
+    unset = sorted(name for name, value in passed.items() if value is None)
+    if unset:
+        raise ValueError(f"pass_env: the environment variable {unset[0]} is not set")
     if not (seconds > 0 and max_calls >= 0 and max_characters > 0):
         raise ValueError("seconds, max_calls and max_characters must be positive numbers")
     return functools.partial(
         McpEnvironment,
-        sessions=_Sessions(server if isinstance(server, str) else list(server), dict(env or {}), shared),
+        sessions=_Sessions(server if isinstance(server, str) else list(server), {**passed, **(env or {})}, shared),
         parse=_PARSERS[tool_calls],
         offered=None if tools is None else set(tools),
         bind=dict(bind or {}),

@@ -100,14 +100,14 @@ spec:
       ports:
         - {name: grpc, containerPort: {{ include "freshet.port" "environment" }}}
         {{- if not $cfg.command }}
-        - {name: http, containerPort: 8081}
+        - {name: env-http, containerPort: 8081}
         {{- end }}
       {{- range $probe, $path := dict "startup" "/healthz" "liveness" "/healthz" "readiness" "/readyz" }}
       {{ $probe }}Probe:
         {{- if $cfg.command }}
         tcpSocket: {port: grpc}
         {{- else }}
-        httpGet: {path: {{ $path }}, port: http}
+        httpGet: {path: {{ $path }}, port: env-http}
         {{- end }}
         {{- toYaml (get $cfg.probes $probe) | nindent 8 }}
       {{- end }}

@@ -8,12 +8,14 @@ own, POD/CONTAINER with the container as role.
 {{- $reward := .root.Values.reward -}}
 {{- if and $reward.enabled $reward.sandbox.enabled (not $reward.sandbox.pods.enabled) }}{{ $_ := set $beside "sandbox-http" "sandbox" }}{{ end -}}
 {{- if and $reward.enabled $reward.python.enabled }}{{ $_ := set $beside "python-http" "python" }}{{ end -}}
+{{- if .root.Values.environments.pools }}{{ $_ := set $beside "env-http" "" }}{{ end -}}
 {{- range $port, $container := $beside }}
 - port: {{ $port }}
   path: /metrics
   interval: {{ $given.interval }}
-  # Freshet's metrics use the label `job` for the id of a job.
-  honorLabels: true
+  # Freshet's metrics use the label `job` for the id of a job. Servers of environments run code that is not trusted, and may
+  # not choose the labels of their target.
+  honorLabels: {{ ne $port "env-http" }}
   relabelings:
     {{- include "freshet.relabelings" (list $given.root list) | nindent 4 }}
     {{- if $container }}

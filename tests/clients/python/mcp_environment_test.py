@@ -3,11 +3,13 @@
 import functools
 import importlib.util
 import json
+import os
 import pathlib
 import socket
 import subprocess
 import sys
 import unittest
+import unittest.mock
 
 import freshet
 import grpc
@@ -106,7 +108,10 @@ class McpEnvironmentTest(EpisodesTest):
         self.assertIn("no field second", self.error_of(tools)[1])
 
     def test_the_servers_environment_is_its_own(self):
-        tools = mcp_environment(SERVER, env={"MINE": "yes"})
+        with unittest.mock.patch.dict(os.environ, {"MINE": "yes", "OTHER": "no"}):
+            tools = mcp_environment(SERVER, pass_env=["MINE"])
+        with self.assertRaisesRegex(ValueError, "pass_env: the environment variable ABSENT is not set"):
+            mcp_environment(SERVER, pass_env=["ABSENT"])
         _, mine, theirs = self.play(tools, call("environment", name="MINE"), call("environment", name="SECRET"))
         self.assertEqual((self.answers(mine)[0][2], self.answers(theirs)[0][2]), ("yes", ""))
 
