@@ -10,11 +10,10 @@ code      examples/code.yaml, and as a control the same with a reward for the fo
 openenv   examples/successor.yaml, and as a control the same without seeing the letter
 turns     the same, half as long, and as a control without an advantage for each turn
 mcp       examples/lookup.yaml, and as a control the same without the tool
-tasks     examples/tasks.yaml, and as a control the same with one prompt of the weak task in four
+tasks     examples/tasks.yaml, and as a control the same without the curriculum
 team      examples/team, two policies, and as a control the same with a worker that does not learn
 notes     examples/notes.yaml, and as a control the same in one conversation, which the context cuts off
 budget    examples/budget.yaml, and as a control the same without a reward for the budget
-entropy   examples/guess_number.yaml with entropy_control, and as a control without it
 replay    examples/sparse.yaml, and as a control the same with a success pool that stays empty
 
 Prints one line per figure and writes build/bench/agents.json. Exits with 1 if a goal is missed.
@@ -178,24 +177,20 @@ def run_example(binaries, job, seed, flags, settings):
     return samples, metrics, seconds
 
 
-def train(binaries, job, seed, flags, settings, of=lambda sample: True):
-    """Trains an example. Returns the mean of each component of the reward in the last ten steps, of the samples that
-    `of` chooses, and of sampled_entropy, and the seconds."""
-    samples, metrics, seconds = run_example(binaries, job, seed, flags, settings)
-    steps = [row for row in metrics if "step" in row]
+def train(binaries, job, seed, flags, settings):
+    """Trains an example. Returns the mean of each component of the reward in the last ten steps, and the seconds."""
+    samples, _, seconds = run_example(binaries, job, seed, flags, settings)
     last = max(sample["step"] for sample in samples)
-    late = [sample["components"] for sample in samples if sample["step"] > last - 10 and of(sample)]
-    means = {name: statistics.mean(sample[name] for sample in late) for name in late[0]}
-    means["sampled_entropy"] = statistics.mean(row["sampled_entropy"] for row in steps if row["step"] > last - 10)
-    return means, seconds
+    late = [sample["components"] for sample in samples if sample["step"] > last - 10]
+    return {name: statistics.mean(sample[name] for sample in late) for name in late[0]}, seconds
 
 
-def compare(binaries, seeds, job, component, flags, settings, control, **choice):
+def compare(binaries, seeds, job, component, flags, settings, control):
     """Trains with the settings, and as a control with `control` too. Returns both results and the longest time."""
     trained, controlled, times = [], [], []
     for seed in range(1, seeds + 1):
         for more, results in (((), trained), (control, controlled)):
-            means, seconds = train(binaries, job, seed, flags, (*settings, *more), **choice)
+            means, seconds = train(binaries, job, seed, flags, (*settings, *more))
             results.append(means[component])
             times.append(seconds)
     return trained, controlled, max(times)
@@ -240,9 +235,14 @@ def mcp(binaries, seeds):
 
 
 def tasks(binaries, seeds):
-    results = compare(binaries, seeds, "tasks.yaml", "exact", [], (), ("tasks.sums.weight=1", "tasks.copies.weight=3"),
-                      of=lambda sample: "+" in sample["prompt"])
-    return rows_of("tasks", "right sums, after training", "sums are one prompt in four", 1.2, *results)
+    trained, controlled, times = [], [], []
+    for seed in range(1, seeds + 1):
+        # With a least factor of 1 the weights are the shares.
+        for settings, results in (((), trained), (("curriculum.least_factor=1",), controlled)):
+            _, rows, seconds = run_example(binaries, "tasks.yaml", seed, [], settings)
+            results.append([row["eval_accuracy"] for row in rows if row.get("eval_name") == "sums"][-1])
+            times.append(seconds)
+    return rows_of("tasks", "right sums, held out", "without the curriculum", 1.15, trained, controlled, max(times))
 
 
 def team(binaries, seeds):
@@ -257,14 +257,6 @@ def team(binaries, seeds):
             times.append(seconds)
     return rows_of("team", "right answers of planner and worker", "the worker is frozen", 1.2, trained, controlled,
                    max(times))
-
-
-def entropy(binaries, seeds):
-    settings = ("trainer.steps=40", "prompts_per_step=16", "optimizer.schedule=constant", "eval.every_steps=40",
-                "loss={preset: grpo, entropy_control: {low: 0.5, high: 1.0}}")
-    results = compare(binaries, seeds, "guess_number.yaml", "sampled_entropy", [], settings, ("loss={preset: grpo}",))
-    return rows_of("entropy", "of the samples, after training", "without entropy_control", 1.2, *results, unit="nats",
-                   lower_is_better=True)
 
 
 def notes(binaries, seeds):
@@ -318,7 +310,7 @@ def replay(binaries, seeds):
 
 
 EXAMPLES = {"code": code, "openenv": openenv, "turns": turns, "mcp": mcp, "notes": notes, "tasks": tasks, "team": team,
-            "budget": budget, "entropy": entropy, "replay": replay}
+            "budget": budget, "replay": replay}
 
 
 def main():
