@@ -9,7 +9,7 @@ import random
 
 import freshet
 
-PAGES = 8
+PAGES = 6
 LENGTH = 6  # characters of a page
 DIGITS = "0123"
 
