@@ -44,7 +44,7 @@ PANELS = [
         (
             (
                 'sum by (cache) (rate(freshet_reward_cache_requests_total{@all, result="hit"}[$__rate_interval]))'
-                " / sum by (cache) (rate(freshet_reward_cache_requests_total{@all}[$__rate_interval]))"
+                " / clamp_min(sum by (cache) (rate(freshet_reward_cache_requests_total{@all}[$__rate_interval])), 0.001)"
             ),
             "{{cache}}",
         ),

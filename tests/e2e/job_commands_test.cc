@@ -169,7 +169,11 @@ TEST_F(JobCommandsTest, EveryExampleIsValid) {
       args.insert(args.end(), {"--set", StrCat("tokenizer.path=", kExamples, "/lookup"), "--set",
                                StrCat("dataset.path=", kExamples, "/lookup/rows.jsonl")});
     } else if (name == "notes") {
-      args.insert(args.end(), {"--set", StrCat("tokenizer.path=", kExamples, "/lookup")});
+      args.insert(args.end(), {"--set", StrCat("tokenizer.path=", kExamples, "/lookup"), "--set",
+                               StrCat("dataset.path=", kExamples, "/notes/rows.jsonl")});
+    } else if (name == "planner") {
+      args.insert(args.end(),
+                  {"--set", StrCat("dataset.path=", kExamples, "/team/questions.jsonl")});
     } else if (name == "budget") {
       args.insert(args.end(),
                   {"--set", StrCat("dataset.path=", kExamples, "/budget/rows.jsonl"), "--set",
