@@ -42,5 +42,9 @@ class Judge(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 256  # connections that wait while it is stopped; a refused one would try again after 1 s
+
+
 if __name__ == "__main__":
-    http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Judge).serve_forever()
+    Server(("127.0.0.1", int(sys.argv[1])), Judge).serve_forever()
