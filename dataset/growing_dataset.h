@@ -23,8 +23,9 @@ namespace freshet {
 // repeated. After a restart, as many rows count as offered as there were prompts before.
 //
 // Files are named *.jsonl and read in the order of their names; a file must be complete when it
-// appears under its name. A file that cannot be read or whose rows fail the check is skipped with a
-// warning. Thread-safe, but only one thread may call RowOf.
+// appears under its name. A file with an error of its own, or whose rows fail the check, is skipped
+// with a warning; one that cannot be read is tried again. Beyond kMaxFiles files in the folder no
+// further one is read. Thread-safe, but only one thread may call RowOf.
 class GrowingDataset final : public Dataset {
  public:
   using Check = std::function<absl::Status(const Dataset&)>;
