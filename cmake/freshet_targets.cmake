@@ -32,12 +32,14 @@ function(freshet_compile_alone)
 endfunction()
 
 # freshet_library(NAME [TORCH | WIRE] SRCS ... [PUBLIC ...] [PRIVATE ...])
-# A static library freshet_NAME with alias freshet::NAME. TORCH: uses LibTorch; WIRE: mostly uses
-# gRPC or protobuf. Both select the precompiled header to reuse.
+# A library freshet_NAME with alias freshet::NAME: static, or shared with BUILD_SHARED_LIBS. TORCH:
+# uses LibTorch; WIRE: mostly uses gRPC or protobuf. Both select the precompiled header to reuse.
 function(freshet_library NAME)
   cmake_parse_arguments(ARG "TORCH;WIRE" "" "SRCS;PUBLIC;PRIVATE" ${ARGN})
-  add_library(freshet_${NAME} STATIC ${ARG_SRCS})
+  add_library(freshet_${NAME} ${ARG_SRCS})
   add_library(freshet::${NAME} ALIAS freshet_${NAME})
+  # Targets that share a precompiled header need the same definitions.
+  set_target_properties(freshet_${NAME} PROPERTIES DEFINE_SYMBOL "")
   target_link_libraries(freshet_${NAME} PUBLIC freshet_flags ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE})
   if(FRESHET_UNITY STREQUAL "all")
     freshet_share_headers(freshet_${NAME})
@@ -178,7 +180,7 @@ function(freshet_proto_library NAME)
       DEPENDS "${PROJECT_SOURCE_DIR}/proto/${src}" VERBATIM)
     list(APPEND generated "${out}/${stem}.pb.cc")
   endforeach()
-  add_library(freshet_${NAME} STATIC ${generated})
+  add_library(freshet_${NAME} ${generated})
   add_library(freshet::${NAME} ALIAS freshet_${NAME})
   target_compile_features(freshet_${NAME} PUBLIC cxx_std_20)
   target_include_directories(freshet_${NAME} SYSTEM PUBLIC "${out}")
