@@ -54,7 +54,7 @@ std::string TaskOfRow(const std::map<std::string, std::string>& fields) {
   return task == fields.end() ? "" : task->second;
 }
 
-double FullMarks(const JobSpec& spec, std::string_view task) {
+double SuccessReward(const JobSpec& spec, std::string_view task) {
   double sum = 0;
   for (const auto& [name, component] : spec.reward().components()) {
     // These have no positive values.

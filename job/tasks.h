@@ -37,7 +37,7 @@ std::string TaskOfRow(const std::map<std::string, std::string>& fields);
 
 // The reward of a sample of `task` that satisfies every component: the sum of the positive weights,
 // without those of components that only take away.
-double FullMarks(const job::v1::JobSpec& spec, std::string_view task);
+double SuccessReward(const job::v1::JobSpec& spec, std::string_view task);
 
 // Whether a reward component with these `tasks` scores the samples of `task`: all without any.
 template <class Names>
