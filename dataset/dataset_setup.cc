@@ -102,7 +102,7 @@ std::shared_ptr<TaskCurriculum> MakeCurriculum(const JobSpec& spec) {
   std::vector<TaskCurriculum::Task> tasks;
   for (const std::string& task : TaskNames(spec)) {
     tasks.push_back(
-        {task, static_cast<double>(spec.tasks().at(task).weight()), FullMarks(spec, task)});
+        {task, static_cast<double>(spec.tasks().at(task).weight()), SuccessReward(spec, task)});
   }
   const job::v1::Curriculum& curriculum = spec.curriculum();
   return std::make_shared<TaskCurriculum>(

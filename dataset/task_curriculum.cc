@@ -23,7 +23,7 @@ void TaskCurriculum::Observe(int64_t lineage, int64_t step,
   for (size_t i = 0; i < tasks_.size(); ++i) {
     const auto reward = rewards.find(tasks_[i].name);
     if (reward == rewards.end() || !std::isfinite(reward->second)) continue;
-    const double success = std::clamp(reward->second / tasks_[i].full_marks, 0.0, 1.0);
+    const double success = std::clamp(reward->second / tasks_[i].success_reward, 0.0, 1.0);
     const double before = success_[i].value_or(success);
     success_[i] = before + options_.smoothing * (success - before);
   }

@@ -24,8 +24,8 @@ class TaskCurriculum {
  public:
   struct Task {
     std::string name;
-    double weight = 1;      // > 0
-    double full_marks = 1;  // reward of a sample that succeeds, > 0
+    double weight = 1;          // > 0
+    double success_reward = 1;  // reward of a sample that succeeds, > 0
   };
   struct Options {
     double least_factor = 0.1;  // in (0, 1]

@@ -1,6 +1,7 @@
 #ifndef FRESHET_DATASTORE_TRAJECTORY_H_
 #define FRESHET_DATASTORE_TRAJECTORY_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -99,6 +100,8 @@ std::string SampleUid(const std::string& job, const SampleKey& key);
 
 // Outcome of scoring a sample. An infrastructure error is never converted to a reward.
 enum class ScoreOutcome { kOk, kWrongFormat, kTimeout, kInfraError };
+// In files and metrics.
+inline constexpr std::array kScoreOutcomeNames = {"ok", "wrong_format", "timeout", "infra_error"};
 
 // Result of the `score` task for one sample.
 struct Score {

@@ -51,7 +51,7 @@ void AppendTokenWeight(std::string* out, const TokenWeight& part) {
 }  // namespace
 
 std::string DescribeLoss(const LossSpec& spec) {
-  std::string out = StrCat("loss: {advantage: ", NameOf(kAdvantages, spec.advantage));
+  std::string out = StrCat("{advantage: ", NameOf(kAdvantages, spec.advantage));
   if (spec.credit.has_value()) {
     out += StrCat(", credit: turn, turn_discount: ", LossNumber(spec.credit->discount));
   }

@@ -134,8 +134,8 @@ absl::StatusOr<LossSpec> ExpandPreset(std::string_view name);
 // otherwise nullopt. Pure; thread-safe.
 std::optional<std::string> UncorrectedStaleness(const LossSpec& spec, int64_t max_staleness);
 
-// The loss as one line of YAML with all effective keys:
-//   loss: {advantage: grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.28}, ...}
+// The value of a job's `loss` as one line of YAML with all effective keys:
+//   {advantage: grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.28}, ...}
 // Numbers round-trip.
 std::string DescribeLoss(const LossSpec& spec);
 

@@ -79,7 +79,7 @@ void CheckCurriculum(RuleContext& context) {
                 "filter.zero_variance, min_mean_reward and max_mean_reward");
   }
   for (const std::string& task : TaskNames(spec)) {
-    if (FullMarks(spec, task) > 0) continue;
+    if (SuccessReward(spec, task) > 0) continue;
     context.Add("curriculum", "measures success by the positive weights of reward components, but ",
                 task, " has none");
   }

@@ -25,7 +25,7 @@ JobSpec TaskSpec(const JobSpec& spec, const std::string& task) {
   only.clear_tasks();
   auto& components = *only.mutable_reward()->mutable_components();
   for (const auto& [name, component] : spec.reward().components()) {
-    if (!ScoresTask(component, task)) components.erase(name);
+    if (!ScoresTask(component.tasks(), task)) components.erase(name);
   }
   only.mutable_eval()->clear_sets();
   for (job::v1::EvalSet& set : EvalSets(spec)) {
@@ -54,19 +54,14 @@ std::string TaskOfRow(const std::map<std::string, std::string>& fields) {
   return task == fields.end() ? "" : task->second;
 }
 
-double FullMarks(const JobSpec& spec, std::string_view task) {
+double SuccessReward(const JobSpec& spec, std::string_view task) {
   double sum = 0;
   for (const auto& [name, component] : spec.reward().components()) {
     // These have no positive values.
     const bool penalty = component.type() == "length" && component.shape() != "window";
-    if (ScoresTask(component, task) && !penalty) sum += std::max(0.0, component.weight());
+    if (ScoresTask(component.tasks(), task) && !penalty) sum += std::max(0.0, component.weight());
   }
   return sum;
-}
-
-bool ScoresTask(const job::v1::RewardComponent& component, std::string_view task) {
-  return component.tasks().empty() || std::find(component.tasks().begin(), component.tasks().end(),
-                                                task) != component.tasks().end();
 }
 
 }  // namespace freshet

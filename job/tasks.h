@@ -1,6 +1,7 @@
 #ifndef FRESHET_JOB_TASKS_H_
 #define FRESHET_JOB_TASKS_H_
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
@@ -36,10 +37,13 @@ std::string TaskOfRow(const std::map<std::string, std::string>& fields);
 
 // The reward of a sample of `task` that satisfies every component: the sum of the positive weights,
 // without those of components that only take away.
-double FullMarks(const job::v1::JobSpec& spec, std::string_view task);
+double SuccessReward(const job::v1::JobSpec& spec, std::string_view task);
 
-// Whether a component scores the samples of `task`.
-bool ScoresTask(const job::v1::RewardComponent& component, std::string_view task);
+// Whether a reward component with these `tasks` scores the samples of `task`: all without any.
+template <class Names>
+bool ScoresTask(const Names& tasks, std::string_view task) {
+  return tasks.empty() || std::find(tasks.begin(), tasks.end(), task) != tasks.end();
+}
 
 }  // namespace freshet
 

@@ -87,7 +87,7 @@ int64_t AuditManifest(const std::string& folder, const std::string& label, int64
     violations.Add(label, ": belongs to job \"", job, "\", the ledger to \"", history.open()->job,
                    "\"");
   }
-  const std::string expected = history.DigestAt(lineage, version);
+  const std::string expected = history.lineages().DigestAt(lineage, version);
   if (expected.empty()) {
     violations.Add(label, ": lineage ", lineage, " never reached version ", version,
                    " in the ledger");

@@ -1,7 +1,6 @@
 #include "runlog/ledger_history.h"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 #include <string_view>
 #include <unordered_map>
@@ -9,13 +8,12 @@
 
 #include "base/digest.h"
 #include "base/str_cat.h"
+#include "runlog/token_checks.h"
 
 namespace freshet {
 namespace {
 
 using Event = LedgerLine::Event;
-
-constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 std::string SpansText(const std::vector<LedgerLine::Span>& spans) {
   std::string text;
@@ -24,8 +22,6 @@ std::string SpansText(const std::vector<LedgerLine::Span>& spans) {
   }
   return text;
 }
-
-std::string EmptyDigest() { return Sha256Hex(""); }
 
 // Digest prefix for messages.
 std::string Short(const std::string& digest) {
@@ -84,54 +80,14 @@ void LedgerHistory::AddOpen(const LedgerLine& line) {
   }
 }
 
-LedgerHistory::Branch* LedgerHistory::FindBranch(int64_t lineage) {
-  if (branches_.empty()) {
-    current_lineage_ = lineage;
-    Branch& root = branches_[lineage];
-    root.digest = EmptyDigest();
-    root.digest_after[0] = root.digest;
-    return &root;
-  }
-  const auto found = branches_.find(lineage);
-  return found == branches_.end() ? nullptr : &found->second;
-}
-
-std::string LedgerHistory::DigestAt(int64_t lineage, int64_t version) const {
-  if (branches_.empty()) return version == 0 ? EmptyDigest() : "";
-  const auto branch = branches_.find(lineage);
-  if (branch == branches_.end() || version > branch->second.last_version) return "";
-  const auto after = branch->second.digest_after.upper_bound(version);
-  if (after == branch->second.digest_after.begin()) return "";
-  return std::prev(after)->second;
-}
-
 const std::string* LedgerHistory::DurableSha256(int64_t lineage, int64_t version) const {
   const auto found = durable_.find({lineage, version});
   return found == durable_.end() ? nullptr : &found->second;
 }
 
-std::optional<int64_t> LedgerHistory::VisibleVersion(int64_t lineage, int64_t ancestor,
-                                                     bool of_weights) const {
-  int64_t limit = kUnlimited;
-  for (std::optional<int64_t> at = lineage; at;) {
-    if (*at == ancestor) return limit;
-    const auto branch = branches_.find(*at);
-    if (branch == branches_.end()) return std::nullopt;
-    const int64_t fork = branch->second.fork_version;
-    limit = std::min(limit, of_weights ? branch->second.diverged_from.value_or(fork) : fork);
-    at = branch->second.parent;
-  }
-  return std::nullopt;
-}
-
-bool LedgerHistory::Survives(int64_t lineage, int64_t train_version) const {
-  const std::optional<int64_t> limit = VisibleVersion(current_lineage_, lineage);
-  return limit && train_version < *limit;
-}
-
 void LedgerHistory::AddResumed(const LedgerLine& line) {
   ++counts_.resumes;
-  const Branch* parent = FindBranch(line.parent_lineage);
+  const Branch* parent = lineages_.Find(line.parent_lineage);
   if (parent == nullptr) {
     Report("resumed from lineage ", line.parent_lineage, ", which never was");
     return;
@@ -139,22 +95,12 @@ void LedgerHistory::AddResumed(const LedgerLine& line) {
   CheckResumedDigest(line, *parent);
   CheckResumedSha256(line);
   if (!line.fork_version && line.lineage == line.parent_lineage) return;
-  if (line.lineage <= branches_.rbegin()->first) {
-    Report("lineage ", line.lineage, " does not grow: lineage ", branches_.rbegin()->first,
-           " is taken");
+  if (line.lineage <= lineages_.newest()) {
+    Report("lineage ", line.lineage, " does not grow: lineage ", lineages_.newest(), " is taken");
     return;
   }
   pending_.reset();
-  Branch child;
-  child.parent = line.parent_lineage;
-  child.fork_version = line.fork_version.value_or(kUnlimited);
-  child.last_version = std::min(child.fork_version, parent->last_version);
-  child.digest_after = parent->digest_after;
-  child.digest_after.erase(child.digest_after.upper_bound(child.fork_version),
-                           child.digest_after.end());
-  child.digest = child.digest_after.empty() ? EmptyDigest() : child.digest_after.rbegin()->second;
-  branches_[line.lineage] = std::move(child);
-  current_lineage_ = line.lineage;
+  lineages_.Fork(line.parent_lineage, line.lineage, line.fork_version);
 }
 
 void LedgerHistory::CheckResumedDigest(const LedgerLine& line, const Branch& parent) {
@@ -164,7 +110,7 @@ void LedgerHistory::CheckResumedDigest(const LedgerLine& line, const Branch& par
              " only reached ", parent.last_version);
       return;
     }
-    const std::string expected = DigestAt(line.parent_lineage, *line.fork_version);
+    const std::string expected = lineages_.DigestAt(line.parent_lineage, *line.fork_version);
     if (line.digest != expected) {
       Report("digest of the resumed row is ", Short(line.digest), ", but the rows up to version ",
              *line.fork_version, " give ", Short(expected));
@@ -189,7 +135,7 @@ void LedgerHistory::CheckResumedSha256(const LedgerLine& line) {
     const auto& [lineage, version] = key;
     if (version != *line.fork_version) continue;
     const std::optional<int64_t> limit =
-        VisibleVersion(line.parent_lineage, lineage, /*of_weights=*/true);
+        lineages_.VisibleVersion(line.parent_lineage, lineage, /*of_weights=*/true);
     if (!limit || version > *limit) continue;
     if (sha256 == line.checkpoint_sha256) return;
     Report("resumed from checkpoint ", Short(line.checkpoint_sha256), ", but version ", version,
@@ -200,17 +146,17 @@ void LedgerHistory::CheckResumedSha256(const LedgerLine& line) {
 
 void LedgerHistory::AddDurable(const LedgerLine& line) {
   ++counts_.durable_versions;
-  const Branch* branch = FindBranch(line.lineage);
+  const Branch* branch = lineages_.Find(line.lineage);
   if (branch == nullptr) {
     Report("durable version ", line.version, " of lineage ", line.lineage, ", which never was");
     return;
   }
-  if (line.lineage == current_lineage_) {
+  if (line.lineage == lineages_.current()) {
     CheckRedone(StrCat("version ", line.version, " is durable"));
   }
-  if (line.lineage != current_lineage_ && !ComesFrom(line.lineage, line.version)) {
-    Report("durable row of superseded lineage ", line.lineage, " after lineage ", current_lineage_,
-           " began");
+  if (line.lineage != lineages_.current() && !lineages_.ComesFrom(line.lineage, line.version)) {
+    Report("durable row of superseded lineage ", line.lineage, " after lineage ",
+           lineages_.current(), " began");
   }
   durable_[{line.lineage, line.version}] = line.checkpoint_sha256;
   if (line.version > branch->last_version) {
@@ -218,7 +164,7 @@ void LedgerHistory::AddDurable(const LedgerLine& line) {
            " steps are in the ledger");
     return;
   }
-  const std::string expected = DigestAt(line.lineage, line.version);
+  const std::string expected = lineages_.DigestAt(line.lineage, line.version);
   if (line.digest != expected) {
     Report("digest of durable version ", line.version, " is ", Short(line.digest),
            ", but the rows give ", Short(expected));
@@ -227,8 +173,8 @@ void LedgerHistory::AddDurable(const LedgerLine& line) {
 
 void LedgerHistory::AddSample(const LedgerLine& line) {
   if (!Diverges(line) &&
-      (FindBranch(line.lineage) == nullptr || line.lineage != current_lineage_)) {
-    Report("row of lineage ", line.lineage, " while lineage ", current_lineage_,
+      (lineages_.Find(line.lineage) == nullptr || line.lineage != lineages_.current())) {
+    Report("row of lineage ", line.lineage, " while lineage ", lineages_.current(),
            " is the current one");
     return;
   }
@@ -282,9 +228,12 @@ void LedgerHistory::AddTrained(const LedgerLine& line) {
     Report("step ", line.step, " trains at version ", line.train_version, "; it must be ",
            line.step - 1);
   }
-  CheckSpans(line);
-  CheckAge(line);
-  Branch& branch = *FindBranch(line.lineage);
+  CheckSpans(line_number_, line, lineages_, violations_);
+  if (open_) {
+    CheckAge(line_number_, line, line.replay_of.empty() ? open_->bound : open_->replay_max_age,
+             violations_);
+  }
+  Branch& branch = *lineages_.Find(line.lineage);
   const int64_t version = line.train_version + 1;
   if (line.redo) {
     AddRedo(line);
@@ -302,97 +251,23 @@ void LedgerHistory::AddTrained(const LedgerLine& line) {
                       line.train_version - line.min_version, line.redo, !line.replay_of.empty()});
 }
 
-void LedgerHistory::CheckSpans(const LedgerLine& line) {
-  int64_t end = 0;
-  const LedgerLine::Span* previous = nullptr;  // of the same segment
-  for (const LedgerLine::Span& span : line.spans) {
-    if (std::find(line.segments.begin(), line.segments.end(), span.begin) != line.segments.end()) {
-      previous = nullptr;
-    }
-    if (span.begin != end || span.end <= span.begin) {
-      Report("spans of uid ", line.uid, " are not contiguous: [", span.begin, ", ", span.end,
-             ") follows token ", end);
-      return;
-    }
-    if (previous != nullptr &&
-        std::pair(span.lineage, span.version) < std::pair(previous->lineage, previous->version)) {
-      Report("spans of uid ", line.uid, " go back from version ", previous->version, " to ",
-             span.version);
-    }
-    if (span.version > line.train_version) {
-      Report("uid ", line.uid, " has tokens of version ", span.version, ", newer than the version ",
-             line.train_version, " that trains on it");
-    }
-    const std::optional<int64_t> limit = VisibleVersion(line.lineage, span.lineage);
-    if (!limit || span.version > *limit) {
-      Report("uid ", line.uid, " has tokens of the orphaned version ", span.version, " of lineage ",
-             span.lineage);
-    }
-    end = span.end;
-    previous = &span;
-  }
-  if (line.spans.empty()) Report("uid ", line.uid, " has no spans");
-  if (line.loss_tokens + line.masked_tokens > end) {
-    Report("uid ", line.uid, " has ", line.loss_tokens, " loss and ", line.masked_tokens,
-           " masked tokens, but spans of only ", end);
-  }
-}
-
-void LedgerHistory::CheckAge(const LedgerLine& line) {
-  if (!open_ || line.spans.empty() || line.loss_tokens == 0) return;
-  // The ledger does not say which tokens bear no loss (masked or observed). The loss-bearing ones
-  // must fit in the spans from min_version to max_version, and in those within the bound.
-  const int64_t bound = line.replay_of.empty() ? open_->bound : open_->replay_max_age;
-  int64_t oldest = kUnlimited;
-  int64_t newest = 0;
-  int64_t window_tokens = 0;
-  int64_t young_tokens = 0;
-  bool min_is_a_span = false;
-  bool max_is_a_span = false;
-  for (const LedgerLine::Span& span : line.spans) {
-    const int64_t tokens = span.end - span.begin;
-    oldest = std::min(oldest, span.version);
-    newest = std::max(newest, span.version);
-    min_is_a_span = min_is_a_span || span.version == line.min_version;
-    max_is_a_span = max_is_a_span || span.version == line.max_version;
-    if (line.min_version <= span.version && span.version <= line.max_version) {
-      window_tokens += tokens;
-    }
-    if (line.train_version - span.version <= bound) young_tokens += tokens;
-  }
-  if (!min_is_a_span || !max_is_a_span || line.loss_tokens > window_tokens) {
-    Report("min_version ", line.min_version, " and max_version ", line.max_version, " of uid ",
-           line.uid, " do not agree with its spans, from ", oldest, " to ", newest);
-  }
-  if (line.train_version - line.min_version > bound || line.loss_tokens > young_tokens) {
-    Report("uid ", line.uid, " trained at version ", line.train_version, " on tokens of version ",
-           line.loss_tokens > young_tokens ? oldest : line.min_version,
-           ": staleness above the bound ", bound);
-  }
-}
-
 // Redos with different weights, which start a new lineage.
 
 bool LedgerHistory::Diverges(const LedgerLine& line) {
-  if (line.event != LedgerLine::Event::kTrained || !line.redo || branches_.empty() ||
-      line.lineage != current_lineage_ + 1) {
+  if (line.event != LedgerLine::Event::kTrained || !line.redo || lineages_.empty() ||
+      line.lineage != lineages_.current() + 1) {
     return false;
   }
-  const Branch& parent = branches_.at(current_lineage_);
+  const Branch& parent = *lineages_.Find(lineages_.current());
   if (line.train_version >= parent.last_version) return false;
-  if (parent.diverged_from && line.epoch.value_or(0) <= parent.epoch) {
-    Report("lineage ", line.lineage, " begins in epoch ", line.epoch.value_or(0),
-           ", in which lineage ", current_lineage_, " began");
+  const int64_t epoch = line.epoch.value_or(0);
+  if (parent.diverged_from && epoch <= parent.epoch) {
+    Report("lineage ", line.lineage, " begins in epoch ", epoch, ", in which lineage ",
+           lineages_.current(), " began");
   }
   ++counts_.divergences;
-  Branch child = parent;
-  child.parent = current_lineage_;
-  child.fork_version = parent.last_version;
-  child.diverged_from = line.train_version;
-  child.epoch = line.epoch.value_or(0);
-  current_lineage_ = line.lineage;
-  if (!pending_) pending_ = PendingRedo{child.epoch, line.step, line.step, {}};
-  branches_[line.lineage] = std::move(child);
+  lineages_.Diverge(line.lineage, line.train_version, epoch);
+  if (!pending_) pending_ = PendingRedo{epoch, line.step, line.step, {}};
   pending_->first = std::min(pending_->first, line.step);
   return true;
 }
@@ -406,40 +281,28 @@ void LedgerHistory::AddRedo(const LedgerLine& line) {
   if (epoch != pending.epoch) {
     // A new trainer has no checkpoint of the unfinished lineage.
     if (line.step > pending.first) {
-      Report("epoch ", epoch, " redoes from step ", line.step, ", but lineage ", current_lineage_,
-             " needs it from step ", pending.first);
+      Report("epoch ", epoch, " redoes from step ", line.step, ", but lineage ",
+             lineages_.current(), " needs it from step ", pending.first);
     }
     pending = {epoch, line.step, pending.first, {}};
   } else if (line.step != pending.step) {
     if (line.step != pending.step + 1 || pending.uids.size() != full_step) {
-      Report("step ", line.step, " of lineage ", current_lineage_, " is redone after ",
+      Report("step ", line.step, " of lineage ", lineages_.current(), " is redone after ",
              pending.uids.size(), " of ", full_step, " samples of step ", pending.step);
     }
     pending.step = line.step;
     pending.uids.clear();
   }
   pending.uids.insert(line.uid);
-  const bool last = pending.step >= branches_.at(current_lineage_).last_version;
+  const bool last = pending.step >= lineages_.Find(lineages_.current())->last_version;
   if (last && pending.uids.size() == full_step) pending_.reset();
 }
 
 void LedgerHistory::CheckRedone(const std::string& what) {
   if (!pending_) return;
-  Report(what, " while lineage ", current_lineage_, " has redone no more than step ",
-         pending_->step, " of ", branches_.at(current_lineage_).last_version);
+  Report(what, " while lineage ", lineages_.current(), " has redone no more than step ",
+         pending_->step, " of ", lineages_.Find(lineages_.current())->last_version);
   pending_.reset();
-}
-
-bool LedgerHistory::ComesFrom(int64_t lineage, int64_t version) const {
-  for (int64_t at = current_lineage_; at != lineage;) {
-    const auto branch = branches_.find(at);
-    if (branch == branches_.end() || !branch->second.diverged_from ||
-        version > *branch->second.diverged_from) {
-      return false;
-    }
-    at = *branch->second.parent;
-  }
-  return true;
 }
 
 // Checks of the surviving history, step by step.
@@ -451,7 +314,7 @@ struct LedgerHistory::StepTally {
 
 void LedgerHistory::Finish(bool torn) {
   if (!open_) violations_.Add("no `open` row");
-  counts_.lineage = current_lineage_;
+  counts_.lineage = lineages_.current();
   CheckSteps(TallySteps(), torn);
   CheckEnded();
   CheckReplays();
@@ -463,7 +326,7 @@ std::map<int64_t, LedgerHistory::StepTally> LedgerHistory::TallySteps() {
   std::unordered_map<int64_t, int64_t> prompt_step;
   for (const TrainedRow& row : trained_) {
     line_number_ = row.line_number;
-    if (!Survives(row.lineage, row.train_version)) {
+    if (!lineages_.Survives(row.lineage, row.train_version)) {
       if (!row.redo) ++counts_.orphaned_samples;
       continue;
     }
@@ -533,11 +396,11 @@ void LedgerHistory::CheckSteps(const std::map<int64_t, StepTally>& steps, bool t
 void LedgerHistory::CheckEnded() {
   std::set<std::string_view> trained;
   for (const TrainedRow& row : trained_) {
-    if (Survives(row.lineage, row.train_version)) trained.insert(row.uid);
+    if (lineages_.Survives(row.lineage, row.train_version)) trained.insert(row.uid);
   }
   for (const EndedRow& row : ended_) {
     line_number_ = row.line_number;
-    if (!Survives(row.lineage, row.train_version) || !trained.contains(row.uid)) continue;
+    if (!lineages_.Survives(row.lineage, row.train_version) || !trained.contains(row.uid)) continue;
     Report("uid ", row.uid, " is both trained and dropped, filtered or dead");
   }
 }
@@ -545,7 +408,7 @@ void LedgerHistory::CheckEnded() {
 void LedgerHistory::CheckReplays() {
   for (const ReplayRow& row : replays_) {
     line_number_ = row.line_number;
-    if (!Survives(row.lineage, row.train_version)) continue;
+    if (!lineages_.Survives(row.lineage, row.train_version)) continue;
     const auto success = spans_of_.find(row.replay_of);
     if (success == spans_of_.end()) {
       ++counts_.replays_of_unknown;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runlog/ledger_line.h"
+#include "runlog/lineage_tree.h"
 #include "runlog/violations.h"
 
 namespace freshet {
@@ -51,9 +52,7 @@ class LedgerHistory {
   // the last step may be missing.
   void Finish(bool torn);
 
-  // Digest over the trained uids of a checkpoint of (lineage, version); empty if the lineage never
-  // reached the version.
-  std::string DigestAt(int64_t lineage, int64_t version) const;
+  const LineageTree& lineages() const { return lineages_; }
 
   // Manifest SHA-256 in the last durable row of exactly (lineage, version); null if there is none.
   const std::string* DurableSha256(int64_t lineage, int64_t version) const;
@@ -64,18 +63,7 @@ class LedgerHistory {
   std::optional<int64_t> incomplete_step() const { return incomplete_step_; }
 
  private:
-  // A lineage: what it inherited, and the digest after each version it reached.
-  struct Branch {
-    std::optional<int64_t> parent;
-    int64_t fork_version = 0;  // later versions are not inherited
-    // Set if a redo created the lineage: what it inherits stays trained and trainable up to
-    // fork_version, but its weights descend from versions up to this one.
-    std::optional<int64_t> diverged_from;
-    int64_t epoch = 0;         // of that redo
-    int64_t last_version = 0;  // highest version reached
-    std::string digest;
-    std::map<int64_t, std::string> digest_after;
-  };
+  using Branch = LineageTree::Branch;
   struct TrainedRow {
     int64_t line_number;
     int64_t lineage;
@@ -127,11 +115,7 @@ class LedgerHistory {
   void AddRedo(const LedgerLine& line);
   // Violation unless a redo that started a lineage is complete before `what`.
   void CheckRedone(const std::string& what);
-  // Whether the current lineage is `lineage`, or descends from this version through redos alone.
-  bool ComesFrom(int64_t lineage, int64_t version) const;
   void CheckOrder(const LedgerLine& line);
-  void CheckSpans(const LedgerLine& line);
-  void CheckAge(const LedgerLine& line);
   // Checks a row's index, and what a replayed sample's row says about its success.
   void CheckSampleIndex(const LedgerLine& line);
   void CheckResumedDigest(const LedgerLine& line, const Branch& parent);
@@ -141,24 +125,14 @@ class LedgerHistory {
   void CheckEnded();
   void CheckReplays();
 
-  // The branch of a lineage; the ledger's first lineage becomes the root. Null if no resume opened
-  // the lineage.
-  Branch* FindBranch(int64_t lineage);
-  // Highest version of `ancestor` in the history of `lineage` or, with `of_weights`, from which its
-  // weights descend; nullopt if `ancestor` is not one.
-  std::optional<int64_t> VisibleVersion(int64_t lineage, int64_t ancestor,
-                                        bool of_weights = false) const;
-  bool Survives(int64_t lineage, int64_t train_version) const;
-
   Violations& violations_;
   int64_t line_number_ = 0;  // of the row being checked
   Counts counts_;
   std::optional<LedgerLine> open_;
   std::optional<int64_t> last_seq_;
   std::optional<int64_t> last_epoch_;
-  int64_t current_lineage_ = 0;
+  LineageTree lineages_;
   std::optional<PendingRedo> pending_;
-  std::map<int64_t, Branch> branches_;
   std::map<std::pair<int64_t, int64_t>, std::string> durable_;
   std::vector<TrainedRow> trained_;
   std::vector<EndedRow> ended_;

@@ -25,7 +25,7 @@ int Validate(const std::string& path, const std::vector<std::string>& overrides)
   if (!setup.ok()) return FailContent(setup.status());
   std::printf("%s", WriteJobYaml(job->spec).c_str());
   if (Generates(job->spec)) return kExitDone;
-  std::printf("# loss expands to: %s\n", DescribeLoss((*setup)->loss).c_str());
+  std::printf("# loss expands to: loss: %s\n", DescribeLoss((*setup)->loss).c_str());
   const auto uncorrected = UncorrectedStaleness((*setup)->loss, job->spec.staleness().max());
   if (uncorrected.has_value()) std::printf("# warning: %s\n", uncorrected->c_str());
   return kExitDone;

@@ -183,8 +183,7 @@ LossText DescribeLossOf(const freshet::job::v1::JobSpec& spec) {
   const auto resolved = ResolveJobLoss(spec);
   const auto* loss = std::get_if<LossSpec>(&resolved);
   if (loss == nullptr) return {};
-  return {DescribeLoss(*loss).substr(std::string_view("loss: ").size()),
-          UncorrectedStaleness(*loss, spec.staleness().max()).value_or("")};
+  return {DescribeLoss(*loss), UncorrectedStaleness(*loss, spec.staleness().max()).value_or("")};
 }
 
 }  // namespace

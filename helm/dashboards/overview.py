@@ -55,7 +55,7 @@ PANELS = [
     ),
     curves(
         "Group outcomes",
-        "Share of trained groups in which all, some or no samples got full marks. Only 'some' gives a gradient.",
+        "Share of trained groups in which all, some or no samples succeeded. Only 'some' gives a gradient.",
         (
             (
                 "sum by (outcome) (rate(freshet_group_solved_total{@job}[$__rate_interval])) "

@@ -58,7 +58,7 @@ PANELS = [
     ),
     curves(
         "Group outcomes",
-        "Trained groups per second in which all, some or no samples got full marks. Only 'some' gives a gradient.",
+        "Trained groups per second in which all, some or no samples succeeded. Only 'some' gives a gradient.",
         ("sum by (outcome) (rate(freshet_group_solved_total{@job}[$__rate_interval]))", "{{outcome}}"),
         unit="cps",
         stacked=True,

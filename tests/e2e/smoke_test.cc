@@ -91,30 +91,6 @@ TEST_F(SmokeTest, EveryStepHasItsRow) {
   ASSERT_EQ(steps.size(), 6U);
   double wall = 0;
   for (const auto& [step, row] : steps) {
-    for (const char* key : {"step",
-                            "policy_version",
-                            "lineage",
-                            "reward_mean",
-                            "reward_std",
-                            "loss",
-                            "grad_norm",
-                            "entropy",
-                            "kl_behavior",
-                            "ratio_clip_fraction",
-                            "staleness_mean",
-                            "staleness_p50",
-                            "staleness_max",
-                            "staleness_tokens",
-                            "tokens_generated",
-                            "tokens_trained",
-                            "groups_dropped",
-                            "groups_filtered",
-                            "trainer_wait_seconds",
-                            "rollout_idle_seconds",
-                            "weight_swap_seconds",
-                            "wall_seconds"}) {
-      EXPECT_TRUE(row.contains(key)) << key;
-    }
     EXPECT_EQ(row["policy_version"], step);
     EXPECT_LE(row["staleness_max"].get<int64_t>(), 1) << "the bound";
     int64_t tokens = 0;

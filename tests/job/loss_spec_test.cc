@@ -47,31 +47,31 @@ TEST(LossSpec, PresetsExpandToTheDocumentedLines) {
     const char* line;
   } cases[] = {
       {"grpo",
-       "loss: {advantage: grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.2}, "
+       "{advantage: grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.2}, "
        "correction: {kind: none}, kl: {kind: none}, aggregate: sequence_mean}"},
       {"dr_grpo",
-       "loss: {advantage: dr_grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.2}, "
+       "{advantage: dr_grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.2}, "
        "correction: {kind: none}, kl: {kind: none}, aggregate: sequence_sum_norm}"},
       {"dapo",
-       "loss: {advantage: grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.28}, "
+       "{advantage: grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.28}, "
        "correction: {kind: none}, kl: {kind: none}, aggregate: token_mean}"},
       {"rloo",
-       "loss: {advantage: rloo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.2}, "
+       "{advantage: rloo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.2}, "
        "correction: {kind: none}, kl: {kind: none}, aggregate: sequence_sum_norm}"},
       {"reinforce_pp",
-       "loss: {advantage: reinforce_pp, ratio: token, anchor: proximal, clip: {low: 0.2, high: "
+       "{advantage: reinforce_pp, ratio: token, anchor: proximal, clip: {low: 0.2, high: "
        "0.2}, correction: {kind: none}, kl: {kind: none}, aggregate: token_mean}"},
       {"gspo",
-       "loss: {advantage: grpo, ratio: sequence, anchor: proximal, clip: {low: 0.0003, high: "
+       "{advantage: grpo, ratio: sequence, anchor: proximal, clip: {low: 0.0003, high: "
        "0.0004}, correction: {kind: none}, kl: {kind: none}, aggregate: sequence_mean}"},
       {"cispo",
-       "loss: {advantage: grpo, surrogate: cispo, ratio: token, anchor: behavior, clip: {low: 1.0, "
+       "{advantage: grpo, surrogate: cispo, ratio: token, anchor: behavior, clip: {low: 1.0, "
        "high: 1.0}, correction: {kind: none}, kl: {kind: none}, aggregate: token_mean}"},
       {"decoupled_ppo",
-       "loss: {advantage: grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.2}, "
+       "{advantage: grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.2}, "
        "correction: {kind: mask, cap: 5.0, low: 0.0}, kl: {kind: none}, aggregate: token_mean}"},
       {"icepop",
-       "loss: {advantage: grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.2}, "
+       "{advantage: grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.2}, "
        "correction: {kind: mask, cap: 5.0, low: 0.5}, kl: {kind: none}, aggregate: sequence_mean}"},
   };
   ASSERT_EQ(LossPresets().size(), std::size(cases));
@@ -100,7 +100,7 @@ TEST(LossSpec, OverridesLieOverThePreset) {
   keys.set_aggregate("token_mean");
   keys.set_entropy_coef(0.01);
   EXPECT_EQ(DescribeLoss(Resolved(keys)),
-            "loss: {advantage: grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.28, "
+            "{advantage: grpo, ratio: token, anchor: proximal, clip: {low: 0.2, high: 0.28, "
             "dual: 3.0}, correction: {kind: tis, cap: 2.0}, kl: {kind: k3, coef: 0.001}, "
             "aggregate: token_mean, entropy_coef: 0.01}");
 }
@@ -182,7 +182,7 @@ TEST(LossSpec, PlainReinforceHasNoClip) {
   EXPECT_FALSE(spec.NeedsProximal());
   EXPECT_FALSE(spec.NeedsBehavior());
   EXPECT_EQ(DescribeLoss(spec),
-            "loss: {advantage: rloo, anchor: none, correction: {kind: none}, kl: {kind: none}, "
+            "{advantage: rloo, anchor: none, correction: {kind: none}, kl: {kind: none}, "
             "aggregate: sequence_sum_norm}");
 }
 
@@ -203,7 +203,7 @@ void Read(const YAML::Node& block, google::protobuf::Message& out) {
 
 job::v1::Loss FromYaml(const std::string& line) {
   job::v1::Loss out;
-  Read(YAML::Load(line)["loss"], out);
+  Read(YAML::Load(line), out);
   return out;
 }
 

@@ -24,6 +24,8 @@ import tempfile
 import threading
 import time
 
+from counting_model import tokenizer_of
+
 SKIPPED = 77
 TIMEOUT_S = 240
 STEPS = 4
@@ -50,21 +52,7 @@ def write_tokenizer(folder):
     special = [END, USER, ASSISTANT, TOOL]
     vocabulary = {character: i for i, character in enumerate(characters)}
     added = {token: len(vocabulary) + i for i, token in enumerate([*special, CALL])}
-    tokenizer = {
-        "version": "1.0", "truncation": None, "padding": None, "normalizer": None,
-        "added_tokens": [
-            {"id": number, "content": token, "single_word": False, "lstrip": False,
-             "rstrip": False, "normalized": False, "special": token in special}
-            for token, number in added.items()],
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
-                          "use_regex": True},
-        "post_processor": None,
-        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True,
-                    "use_regex": True},
-        "model": {"type": "BPE", "dropout": None, "unk_token": None,
-                  "continuing_subword_prefix": None, "end_of_word_suffix": None,
-                  "fuse_unk": False, "byte_fallback": False, "vocab": vocabulary, "merges": []},
-    }
+    tokenizer = tokenizer_of(vocabulary, added, special)
     settings = {"eos_token": END, "chat_template": TEMPLATE,
                 "tokenizer_class": "PreTrainedTokenizerFast"}
     folder.mkdir()

@@ -32,6 +32,25 @@ def byte_characters():
         byte: chr(256 + i) for i, byte in enumerate(others)}
 
 
+def tokenizer_of(vocabulary, added, special):
+    """tokenizer.json of byte-level BPE without merges. `added` are the tokens outside the vocabulary."""
+    return {
+        "version": "1.0", "truncation": None, "padding": None, "normalizer": None,
+        "added_tokens": [
+            {"id": number, "content": token, "single_word": False, "lstrip": False,
+             "rstrip": False, "normalized": False, "special": token in special}
+            for token, number in added.items()],
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
+                          "use_regex": True},
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True,
+                    "use_regex": True},
+        "model": {"type": "BPE", "dropout": None, "unk_token": None,
+                  "continuing_subword_prefix": None, "end_of_word_suffix": None,
+                  "fuse_unk": False, "byte_fallback": False, "vocab": vocabulary, "merges": []},
+    }
+
+
 def write_model(folder, scores=None, template=TEMPLATE):
     """Writes a Hugging Face directory: with `scores`, of bytes, that of a reward model."""
     vocabulary = {character: i for i, character in enumerate(byte_characters().values())}
@@ -58,24 +77,9 @@ def write_model(folder, scores=None, template=TEMPLATE):
     }
     if scores is not None:
         config |= {"architectures": ["LlamaForSequenceClassification"], "id2label": {"0": "score"}}
-    tokenizer = {
-        "version": "1.0", "truncation": None, "padding": None, "normalizer": None,
-        "added_tokens": [
-            {"id": number, "content": token, "single_word": False, "lstrip": False,
-             "rstrip": False, "normalized": False, "special": token in special}
-            for token, number in added.items()],
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
-                          "use_regex": True},
-        "post_processor": None,
-        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True,
-                    "use_regex": True},
-        "model": {"type": "BPE", "dropout": None, "unk_token": None,
-                  "continuing_subword_prefix": None, "end_of_word_suffix": None,
-                  "fuse_unk": False, "byte_fallback": False, "vocab": vocabulary, "merges": []},
-    }
     settings = {"eos_token": END, "chat_template": template,
                 "tokenizer_class": "PreTrainedTokenizerFast"}
-    for name, content in (("config", config), ("tokenizer", tokenizer),
+    for name, content in (("config", config), ("tokenizer", tokenizer_of(vocabulary, added, special)),
                           ("tokenizer_config", settings)):
         (folder / f"{name}.json").write_text(json.dumps(content))
 

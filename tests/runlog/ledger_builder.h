@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "base/digest.h"
+#include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "runlog/ledger_verifier.h"
 #include "tests/runlog/scratch_folder.h"
 
 namespace freshet {
@@ -231,6 +233,14 @@ class LedgerBuilder {
   std::map<int64_t, std::string> digest_after_;
   std::map<int64_t, std::string> sha256_;
 };
+
+inline VerifyReport Verify(const LedgerBuilder& builder, const std::string& torn = "") {
+  const ScratchFolder folder;
+  builder.Write(folder, torn);
+  absl::StatusOr<VerifyReport> report = VerifyRun(folder.path());
+  EXPECT_TRUE(report.ok()) << report.status();
+  return report.ok() ? *std::move(report) : VerifyReport{};
+}
 
 }  // namespace freshet
 

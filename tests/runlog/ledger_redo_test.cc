@@ -1,14 +1,12 @@
 // `freshet ledger verify` on redos with different weights.
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runlog/ledger_verifier.h"
 #include "tests/runlog/ledger_builder.h"
-#include "tests/runlog/scratch_folder.h"
 
 namespace freshet {
 namespace {
@@ -17,14 +15,6 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Json = LedgerBuilder::Json;
-
-VerifyReport Verify(const LedgerBuilder& builder) {
-  const ScratchFolder folder;
-  builder.Write(folder);
-  absl::StatusOr<VerifyReport> report = VerifyRun(folder.path());
-  EXPECT_TRUE(report.ok()) << report.status();
-  return report.ok() ? *std::move(report) : VerifyReport{};
-}
 
 TEST(LedgerRedo, PassesARedoThatGivesOtherWeightsAndOrphansNothing) {
   LedgerBuilder builder;

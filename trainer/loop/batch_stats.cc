@@ -11,11 +11,13 @@ constexpr double kRounding = 1e-9;
 }  // namespace
 
 BatchStats SummarizeBatch(const std::vector<TrainGroup>& groups,
-                          const std::map<std::string, double>& full_marks) {
+                          const std::map<std::string, double>& success_rewards) {
   BatchStats stats;
   for (const TrainGroup& group : groups) {
-    const auto own = full_marks.find(TaskOfRow(group.samples.front().sample.prompt->attributes));
-    const double least = (own == full_marks.end() ? full_marks.at("") : own->second) - kRounding;
+    const auto own =
+        success_rewards.find(TaskOfRow(group.samples.front().sample.prompt->attributes));
+    const double least =
+        (own == success_rewards.end() ? success_rewards.at("") : own->second) - kRounding;
     size_t solved = 0;
     for (const TrainSample& sample : group.samples) {
       const Response& response = *sample.sample.response;

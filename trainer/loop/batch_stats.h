@@ -15,16 +15,16 @@ struct BatchStats {
   std::vector<double> rewards;
   std::vector<double> completion_tokens;
   std::vector<double> version_spans;  // runs of tokens from one policy version
-  // Groups by how many of their samples reached `full_marks`.
+  // Groups by how many of their samples reached `success_rewards`.
   int64_t solved_all = 0;
   int64_t solved_some = 0;
   int64_t solved_none = 0;
 };
 
-// `full_marks`: minimum reward of a solved sample, by task (TaskNames); has "", for
+// `success_rewards`: minimum reward of a solved sample, by task (TaskNames); has "", for
 // other tasks. Pure.
 BatchStats SummarizeBatch(const std::vector<TrainGroup>& groups,
-                          const std::map<std::string, double>& full_marks);
+                          const std::map<std::string, double>& success_rewards);
 
 }  // namespace freshet
 

@@ -39,20 +39,6 @@ bool IsLeftOver(const std::string& name, int64_t step) {
   return name == StrCat(FileName(of), ".tmp") || (of > step && name == FileName(of));
 }
 
-const char* OutcomeName(ScoreOutcome outcome) {
-  switch (outcome) {
-    case ScoreOutcome::kOk:
-      return "ok";
-    case ScoreOutcome::kWrongFormat:
-      return "wrong_format";
-    case ScoreOutcome::kTimeout:
-      return "timeout";
-    case ScoreOutcome::kInfraError:
-      break;
-  }
-  return "infra_error";
-}
-
 std::vector<GeneratedTurn> TurnsOf(const Response& response, const Decode& decode) {
   const std::vector<uint8_t>& mask = response.loss_mask;
   std::vector<GeneratedTurn> turns;
@@ -88,7 +74,7 @@ GeneratedRow MakeGeneratedRow(int64_t step, const TrainSample& sample, const Dec
   row.turns = TurnsOf(response, decode);
   row.reward = score.reward;
   row.components = score.components;
-  row.outcome = OutcomeName(score.outcome);
+  row.outcome = kScoreOutcomeNames[static_cast<size_t>(score.outcome)];
   row.environment_reward = response.env_reward;
   row.finish = FinishName(response.finish);
   row.tokens = static_cast<int64_t>(response.response_ids.size());

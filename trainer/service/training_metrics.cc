@@ -33,10 +33,10 @@ Buckets AgeBuckets(int64_t bound) {
   return {ages.begin(), ages.end()};
 }
 
-std::map<std::string, double> MarksByTask(const job::v1::JobSpec& spec) {
-  std::map<std::string, double> marks = {{"", 0}};
-  for (const std::string& task : TaskNames(spec)) marks[task] = FullMarks(spec, task);
-  return marks;
+std::map<std::string, double> SuccessRewards(const job::v1::JobSpec& spec) {
+  std::map<std::string, double> rewards = {{"", 0}};
+  for (const std::string& task : TaskNames(spec)) rewards[task] = SuccessReward(spec, task);
+  return rewards;
 }
 
 Labels With(Labels labels, const char* name, const std::string& value) {
@@ -76,7 +76,7 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
                                "Mean reward of a task's samples in the last step.")),
       job_(job),
       staleness_bound_(spec.staleness().max()),
-      full_marks_(MarksByTask(spec)) {
+      success_rewards_(SuccessRewards(spec)) {
   const Labels labels = {{"job", job}};
   staleness_ = {HistogramFamily(registry, "freshet_trajectory_staleness_versions",
                                 "Age of trained tokens in policy versions; one observation per "
@@ -157,7 +157,7 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
 
 void TrainingMetrics::OnStep(const StepMetrics& m, const FinishedStep& report) {
   OnStep(m);
-  OnBatch(SummarizeBatch(*report.groups, full_marks_));
+  OnBatch(SummarizeBatch(*report.groups, success_rewards_));
   lost_ranks_->Increment(static_cast<double>(report.result.lost_ranks.size()));
   ranks_->Set(static_cast<double>(report.result.ranks));
   const ImportanceRatios& ratios = report.result.importance_ratios;

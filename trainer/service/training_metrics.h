@@ -63,7 +63,7 @@ class TrainingMetrics {
   const std::string job_;
   const int64_t staleness_bound_;
   // Reward of a sample that satisfies every component, by task.
-  const std::map<std::string, double> full_marks_;
+  const std::map<std::string, double> success_rewards_;
   std::map<std::string, metrics::CounterSeries> task_samples_;
   Mutex mu_;
   // Values of the last step. A series is created with its first value, so that no curve starts at

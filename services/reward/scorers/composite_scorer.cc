@@ -22,10 +22,6 @@ constexpr double kMaxReward = 1e30;
 
 bool IsReward(double value) { return std::abs(value) <= kMaxReward; }  // false for NaN
 
-bool Applies(const std::vector<std::string>& tasks, const std::string& task) {
-  return tasks.empty() || std::find(tasks.begin(), tasks.end(), task) != tasks.end();
-}
-
 }  // namespace
 
 void CompositeScorer::Add(std::string name, double weight, std::unique_ptr<Scorer> scorer,
@@ -70,7 +66,7 @@ absl::StatusOr<freshet::Score> CompositeScorer::AddUp(const ScoreInput& input) c
   std::map<int32_t, double> steps;  // by end; those of the episode also without a reward
   for (const auto& [end, reward] : input.env_steps) steps[end] = 0;
   for (const Component& component : components_) {
-    if (!Applies(component.condition.tasks, task)) continue;
+    if (!ScoresTask(component.condition.tasks, task)) continue;
     const auto needed = result.components.find(component.condition.only_if);
     if (!component.condition.only_if.empty() &&
         (needed == result.components.end() || !(needed->second > 0))) {

@@ -13,9 +13,6 @@ using metrics::GaugeFamily;
 using metrics::HistogramFamily;
 using metrics::Labels;
 
-// Indexed by ScoreOutcome.
-constexpr std::array kOutcomes = {"ok", "wrong_format", "timeout", "infra_error"};
-
 ScoreOutcome OutcomeOf(const absl::Status& status, ScoreOutcome outcome) {
   if (status.ok()) return outcome;
   return status.code() == absl::StatusCode::kDeadlineExceeded ? ScoreOutcome::kTimeout
@@ -38,8 +35,8 @@ class RewardMetrics::Job final : public ScoreObserver {
     auto& scored = CounterFamily(registry, "freshet_reward_scores_total",
                                  "Scored samples by outcome; timeouts and infrastructure errors "
                                  "are retried and never count as rewards.");
-    for (size_t i = 0; i < kOutcomes.size(); ++i) {
-      outcomes_[i] = {scored, Labels{{"job", job}, {"outcome", kOutcomes[i]}}};
+    for (size_t i = 0; i < kScoreOutcomeNames.size(); ++i) {
+      outcomes_[i] = {scored, Labels{{"job", job}, {"outcome", kScoreOutcomeNames[i]}}};
     }
   }
 
@@ -65,7 +62,7 @@ class RewardMetrics::Job final : public ScoreObserver {
   static constexpr size_t kMaxComponents = 64;  // as in a job; callers may name any
   struct Component {
     metrics::CounterSeries seconds;
-    std::array<metrics::CounterSeries, kOutcomes.size()> outcomes;
+    std::array<metrics::CounterSeries, kScoreOutcomeNames.size()> outcomes;
   };
 
   Component MakeComponent(const std::string& name) {
@@ -75,9 +72,9 @@ class RewardMetrics::Job final : public ScoreObserver {
                     Labels{{"job", job_}, {"component", name}}};
     auto& scored = CounterFamily(registry_, "freshet_reward_component_scores_total",
                                  "Scores of a component by outcome, including cached ones.");
-    for (size_t i = 0; i < kOutcomes.size(); ++i) {
-      made.outcomes[i] = {scored,
-                          Labels{{"job", job_}, {"component", name}, {"outcome", kOutcomes[i]}}};
+    for (size_t i = 0; i < kScoreOutcomeNames.size(); ++i) {
+      made.outcomes[i] = {
+          scored, Labels{{"job", job_}, {"component", name}, {"outcome", kScoreOutcomeNames[i]}}};
     }
     return made;
   }
@@ -88,7 +85,7 @@ class RewardMetrics::Job final : public ScoreObserver {
   std::map<std::string, Component> components_ ABSL_GUARDED_BY(mu_);
   metrics::GaugeSeries in_hand_;
   metrics::HistogramSeries seconds_;
-  std::array<metrics::CounterSeries, kOutcomes.size()> outcomes_;
+  std::array<metrics::CounterSeries, kScoreOutcomeNames.size()> outcomes_;
 };
 
 RewardMetrics::RewardMetrics(prometheus::Registry& registry) : registry_(registry) {}

@@ -136,7 +136,7 @@ TEST(LossSetup, EveryKeyReachesTheLoss) {
   const auto resolved = ResolveJobLoss(spec);
   ASSERT_TRUE(std::holds_alternative<LossSpec>(resolved));
   EXPECT_EQ(DescribeLoss(std::get<LossSpec>(resolved)),
-            "loss: {advantage: rloo, ratio: token, anchor: proximal, clip: {low: 0.1, high: 0.3, "
+            "{advantage: rloo, ratio: token, anchor: proximal, clip: {low: 0.1, high: 0.3, "
             "dual: 3.0}, correction: {kind: mask, cap: 4.0, low: 0.25}, kl: {kind: k2, coef: "
             "0.01}, aggregate: sequence_mean, entropy_coef: 0.001}");
 }
