@@ -139,12 +139,12 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const RewardComponent& option
   } else if (options.type() == "judge") {
     type.used = {"timeout_ms",        "text",      "model",
                  "criteria",          "max_score", "max_answer_tokens",
-                 "structured_output", "pairwise"};
+                 "structured_output", "pairwise",  "max_calls"};
     type.make = [&services](const RewardComponent& component) {
       return MakeJudge(component, services.judge);
     };
   } else if (options.type() == "reward_model") {
-    type.used = {"timeout_ms", "text", "model"};
+    type.used = {"timeout_ms", "text", "model", "max_calls"};
     type.make = [&services](const RewardComponent& component) {
       return MakeRewardModel(component, services.reward_model);
     };
@@ -203,7 +203,7 @@ absl::StatusOr<std::unique_ptr<CompositeScorer>> MakeCompositeScorer(
       return InvalidArgument("reward.components.", name, ".", Message(scorer.status()));
     }
     result->Add(name, weight, *std::move(scorer),
-                {{options.tasks().begin(), options.tasks().end()}, options.only_if()});
+                {{options.tasks().begin(), options.tasks().end()}, options.only_if(), options.max_calls()});
   }
   return result;
 }

@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/utf8.h"
+#include "job/reward_types.h"
 #include "services/http/curl_http_client.h"
 
 namespace freshet {
@@ -107,17 +108,36 @@ absl::StatusOr<ComponentScore> HttpScorer::Score(const ScoreInput& input) const 
   std::vector<std::string> answers;
   for (std::string& body : bodies) {
     call.body = std::move(body);
-    FRESHET_ASSIGN_OR_RETURN(answers.emplace_back(), Ask(call, deadline, cancelled));
+    FRESHET_ASSIGN_OR_RETURN(answers.emplace_back(), Ask(call, input.calls, deadline, cancelled));
   }
   return question_.verdict(answers);
 }
 
-absl::StatusOr<std::string> HttpScorer::Ask(HttpCall& call, absl::Time deadline,
-                                            Notification& cancelled) const {
+absl::StatusOr<HttpReply> HttpScorer::Send(const HttpCall& call, const CallLimit& limit) const {
+  if (limit.budget == nullptr || limit.max_calls == 0) return server_->Send(call);
+  int64_t unsent = unsent_.load();
+  while (unsent > 0 && !unsent_.compare_exchange_weak(unsent, unsent - 1)) continue;
+  if (unsent == 0) {
+    const absl::StatusOr<bool> counted =
+        limit.budget->Spend(std::string(limit.component), limit.max_calls);
+    // No row is to blame, and none fails: rows wait until the job ends, or a resume raises the limit.
+    if (!counted.ok() || !*counted) {
+      return StatusOf(absl::StatusCode::kUnavailable,
+                      counted.ok() ? CallsUsedUp(limit.component, limit.max_calls)
+                                   : StrCat("cannot count calls: ", Message(counted.status())));
+    }
+  }
+  absl::StatusOr<HttpReply> reply = server_->Send(call);
+  if (IsNothingSent(reply.status())) ++unsent_;
+  return reply;
+}
+
+absl::StatusOr<std::string> HttpScorer::Ask(HttpCall& call, const CallLimit& limit,
+                                            absl::Time deadline, Notification& cancelled) const {
   int losses = 0;
   for (int64_t tries = 1;; ++tries) {
     call.deadline = deadline - absl::Now();
-    absl::StatusOr<HttpReply> reply = server_->Send(call);
+    absl::StatusOr<HttpReply> reply = Send(call, limit);
     absl::Status status = reply.ok() ? Meaning(*reply) : reply.status();
     // The operator's files are unusable, which no row is to blame for.
     if (absl::IsFailedPrecondition(status)) {
