@@ -1,10 +1,15 @@
 #include "cli/commands/control_commands.h"
 
+#include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <string>
+#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
+#include "base/str_cat.h"
 #include "cli/format/job_text.h"
 #include "services/runtime/error_details.h"
 
@@ -57,6 +62,18 @@ int Scale(const Session& session, const std::string& target, int replicas) {
   return kExitDone;
 }
 
+int Resume(const Session& session, const std::string& id, const std::vector<std::string>& raised) {
+  std::map<std::string, int64_t> max_calls;
+  for (const std::string& one : raised) {
+    const size_t equals = one.find('=');
+    if (equals == std::string::npos ||
+        !absl::SimpleAtoi(one.substr(equals + 1), &max_calls[one.substr(0, equals)])) {
+      return session.Fail(InvalidArgument("--max-calls is '", one, "'; give NAME=N"));
+    }
+  }
+  return Show(session, session.client().Resume(id, max_calls));
+}
+
 using JobCall =
     std::function<int(const Session&, const std::string& id, const std::string& reason)>;
 
@@ -78,11 +95,16 @@ void AddControlCommands(const Command& app, ConnectionFlags& connection) {
              [](const Session& session, const std::string& id, const std::string& reason) {
                return Show(session, session.client().Pause(id, reason));
              });
-  AddJobCall(app, connection, "resume",
-             "continue a paused job, or a failed or cancelled one from its last checkpoint", false,
-             [](const Session& session, const std::string& id, const std::string&) {
-               return Show(session, session.client().Resume(id));
-             });
+  std::string& resumed = app.Keep<std::string>();
+  std::vector<std::string>& raised = app.Keep<std::vector<std::string>>();
+  const Command resume = app.AddCommand(
+      "resume", "continue a paused job, or a failed or cancelled one from its last checkpoint");
+  resume.Add("JOB", resumed, "id of the job").Required();
+  resume.Add("--max-calls", raised,
+             "NAME=N: raise reward.components.NAME.max_calls of a job that has ended; may be "
+             "repeated");
+  OnSession(resume, connection,
+            [&](const Session& session) { return Resume(session, resumed, raised); });
   AddJobCall(app, connection, "cancel", "end a job after a last checkpoint", true,
              [](const Session& session, const std::string& id, const std::string& reason) {
                return Show(session, session.client().Cancel(id, reason));

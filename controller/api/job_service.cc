@@ -243,7 +243,11 @@ grpc::ServerUnaryReactor* JobServiceImpl::Resume(grpc::CallbackServerContext* co
                                                  job::v1::Job* job) {
   return Lead(context, request, job, &JobService::Stub::Resume,
               [this, request](ControllerTerm& term) {
-                return ChangeJob(term, request->job_id(), WantResumed);
+                return ChangeJob(term, request->job_id(),
+                                 [request](JobRecord& record, absl::Time now) {
+                                   absl::Status raised = RaiseMaxCalls(record, request->max_calls());
+                                   return raised.ok() ? WantResumed(record, now) : raised;
+                                 });
               });
 }
 

@@ -42,14 +42,14 @@ class HttpScorer final : public Scorer {
   // Returns the body of the reply with status 200; errors as of Score.
   absl::StatusOr<std::string> Ask(HttpCall& call, const CallLimit& limit, absl::Time deadline,
                                   Notification& cancelled) const;
-  // Sends `call` once, and counts it.
-  absl::StatusOr<HttpReply> Send(const HttpCall& call, const CallLimit& limit) const;
+  // Counts a call that is sent next. UNAVAILABLE: none is left, or it cannot be counted.
+  absl::Status CountCall(const CallLimit& limit) const;
 
   const std::string name_;
   const std::shared_ptr<HttpClient> server_;
   const HttpQuestion question_;
   const absl::Duration timeout_;
-  mutable std::atomic<int64_t> unsent_{0};  // calls that were counted, but not sent
+  mutable std::atomic<int64_t> unsent_{0};  // counted calls that no server got
 };
 
 // Create scorers that ask the operator's sandbox, judge, or reward models. They open no connection.
