@@ -9,7 +9,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
-#include "base/str_cat.h"
 #include "cli/format/job_text.h"
 #include "services/runtime/error_details.h"
 
@@ -68,7 +67,8 @@ int Resume(const Session& session, const std::string& id, const std::vector<std:
     const size_t equals = one.find('=');
     if (equals == std::string::npos ||
         !absl::SimpleAtoi(one.substr(equals + 1), &max_calls[one.substr(0, equals)])) {
-      return session.Fail(InvalidArgument("--max-calls is '", one, "'; give NAME=N"));
+      std::fprintf(stderr, "freshet: --max-calls is '%s'; give NAME=N\n", one.c_str());
+      return kExitCommandLine;
     }
   }
   return Show(session, session.client().Resume(id, max_calls));
@@ -101,8 +101,8 @@ void AddControlCommands(const Command& app, ConnectionFlags& connection) {
       "resume", "continue a paused job, or a failed or cancelled one from its last checkpoint");
   resume.Add("JOB", resumed, "id of the job").Required();
   resume.Add("--max-calls", raised,
-             "NAME=N: raise reward.components.NAME.max_calls of a job that has ended; may be "
-             "repeated");
+             "NAME=N: raise reward.components.NAME.max_calls of a job that has ended")
+      .OneValueEach();
   OnSession(resume, connection,
             [&](const Session& session) { return Resume(session, resumed, raised); });
   AddJobCall(app, connection, "cancel", "end a job after a last checkpoint", true,
