@@ -100,8 +100,9 @@ void AddControlCommands(const Command& app, ConnectionFlags& connection) {
   const Command resume = app.AddCommand(
       "resume", "continue a paused job, or a failed or cancelled one from its last checkpoint");
   resume.Add("JOB", resumed, "id of the job").Required();
-  resume.Add("--max-calls", raised,
-             "NAME=N: raise reward.components.NAME.max_calls of a job that has ended")
+  resume
+      .Add("--max-calls", raised,
+           "NAME=N: raise reward.components.NAME.max_calls of a job that has ended")
       .OneValueEach();
   OnSession(resume, connection,
             [&](const Session& session) { return Resume(session, resumed, raised); });

@@ -12,9 +12,8 @@ namespace freshet {
 
 absl::StatusOr<bool> RedisCallBudget::Spend(const std::string& component, int64_t limit) {
   FRESHET_RETURN_IF_ERROR(CheckSpend(component, limit));
-  FRESHET_ASSIGN_OR_RETURN(
-      const ScriptAnswer answer,
-      runner_.Run(trajectory_scripts::kSpendCall, {component, StrCat(limit)}));
+  FRESHET_ASSIGN_OR_RETURN(const ScriptAnswer answer,
+                           runner_.Run(trajectory_scripts::kSpendCall, {component, StrCat(limit)}));
   FRESHET_RETURN_IF_ERROR(answer.Expect(1));
   return answer.values[0].integer == 1;
 }

@@ -40,8 +40,8 @@ inline bool IsNothingSent(const absl::Status& status) {
 //
 // Errors: DEADLINE_EXCEEDED; CANCELLED; UNAVAILABLE: cannot connect, or the connection broke;
 // PERMISSION_DENIED: the server's certificate does not match; DATA_LOSS: the reply is too large or
-// not HTTP; FAILED_PRECONDITION: the client's own files are unusable. Marked with NothingSent if the
-// server got nothing of the call, such as when it cannot be connected to.
+// not HTTP; FAILED_PRECONDITION: the client's own files are unusable. Marked with NothingSent if
+// the server got nothing of the call, such as when it cannot be connected to.
 class HttpClient {
  public:
   virtual ~HttpClient() = default;

@@ -202,8 +202,9 @@ absl::StatusOr<std::unique_ptr<CompositeScorer>> MakeCompositeScorer(
     if (!scorer.ok()) {
       return InvalidArgument("reward.components.", name, ".", Message(scorer.status()));
     }
-    result->Add(name, weight, *std::move(scorer),
-                {{options.tasks().begin(), options.tasks().end()}, options.only_if(), options.max_calls()});
+    result->Add(
+        name, weight, *std::move(scorer),
+        {{options.tasks().begin(), options.tasks().end()}, options.only_if(), options.max_calls()});
   }
   return result;
 }

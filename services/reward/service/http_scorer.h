@@ -24,8 +24,8 @@ namespace freshet {
 //
 // Errors besides those of Scorer and of the question: UNAVAILABLE: the server is away or busy
 // (408, 429, 502, 503, 529), the operator's files or token are wrong (401, 403), or no call is left
-// or can be counted; ABORTED: it failed on one request twice (other 5xx); INTERNAL: any other status.
-// Thread-safe.
+// or can be counted; ABORTED: it failed on one request twice (other 5xx); INTERNAL: any other
+// status. Thread-safe.
 class HttpScorer final : public Scorer {
  public:
   // `name`: of the server, in messages.

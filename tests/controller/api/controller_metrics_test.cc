@@ -80,7 +80,7 @@ TEST_F(ControllerMetricsTest, ShowsTheCallsOfComponentsWithALimit) {
   gauges.stats.calls = {{"judge", 12, 0}};
   metrics_.OnJob(gauges);
   metrics_.OnJob(gauges);
-  const MetricsText text = Text();
+  const MetricsText text = Scraped();
   const auto of = [&text](const char* name, const char* component) {
     return text.Find(name, {{"job", "a"}, {"component", component}});
   };

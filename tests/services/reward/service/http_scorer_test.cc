@@ -161,9 +161,8 @@ TEST(HttpScorer, EveryRequestThatIsSentCounts) {
 
 TEST(HttpScorer, ARequestThatNoServerGotDoesNotCount) {
   const auto away = NothingSent(absl::UnavailableError("cannot connect"));
-  const auto server = std::make_shared<FakeServer>(
-      std::vector<absl::StatusOr<HttpReply>>{away, away, HttpReply{422, "bad"}, away,
-                                             HttpReply{200, kAccepted}});
+  const auto server = std::make_shared<FakeServer>(std::vector<absl::StatusOr<HttpReply>>{
+      away, away, HttpReply{422, "bad"}, away, HttpReply{200, kAccepted}});
   InMemoryCallBudget budget;
   const auto scorer = Make(server);
   EXPECT_EQ(AskWithin(2, budget, *scorer).status().code(), absl::StatusCode::kInternal);
@@ -173,8 +172,8 @@ TEST(HttpScorer, ARequestThatNoServerGotDoesNotCount) {
 }
 
 TEST(HttpScorer, WithoutACallLeftTheRowWaitsAndNothingIsSent) {
-  const auto server =
-      std::make_shared<FakeServer>(std::vector<absl::StatusOr<HttpReply>>{HttpReply{200, kAccepted}});
+  const auto server = std::make_shared<FakeServer>(
+      std::vector<absl::StatusOr<HttpReply>>{HttpReply{200, kAccepted}});
   InMemoryCallBudget budget;
   const auto scorer = Make(server);
   EXPECT_EQ(AskWithin(1, budget, *scorer)->value, 1);
@@ -191,15 +190,15 @@ TEST(HttpScorer, ACallThatCannotBeCountedIsNotSent) {
       return absl::PermissionDeniedError("the password is being changed");
     }
   } budget;
-  const auto server =
-      std::make_shared<FakeServer>(std::vector<absl::StatusOr<HttpReply>>{HttpReply{200, kAccepted}});
+  const auto server = std::make_shared<FakeServer>(
+      std::vector<absl::StatusOr<HttpReply>>{HttpReply{200, kAccepted}});
   EXPECT_EQ(AskWithin(1, budget, *Make(server)).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(server->calls.empty());
 }
 
 TEST(HttpScorer, ACachedScoreCostsNoCall) {
-  const auto server =
-      std::make_shared<FakeServer>(std::vector<absl::StatusOr<HttpReply>>{HttpReply{200, kAccepted}});
+  const auto server = std::make_shared<FakeServer>(
+      std::vector<absl::StatusOr<HttpReply>>{HttpReply{200, kAccepted}});
   InMemoryCallBudget budget;
   const CachingScorer scorer("judge", Make(server), std::make_shared<ScoreCache>(10));
   for (int i = 0; i < 3; ++i) EXPECT_EQ(AskWithin(1, budget, scorer)->value, 1);
