@@ -78,12 +78,12 @@ using JobCall =
     std::function<int(const Session&, const std::string& id, const std::string& reason)>;
 
 void AddJobCall(const Command& app, ConnectionFlags& connection, const char* name, const char* help,
-                bool with_reason, const JobCall& call) {
+                const JobCall& call) {
   std::string& id = app.Keep<std::string>();
   std::string& reason = app.Keep<std::string>();
   const Command command = app.AddCommand(name, help);
   command.Add("JOB", id, "id of the job").Required();
-  if (with_reason) command.Add("--reason", reason, "reason, kept with the job");
+  command.Add("--reason", reason, "reason, kept with the job");
   OnSession(command, connection,
             [&id, &reason, call](const Session& session) { return call(session, id, reason); });
 }
@@ -91,7 +91,7 @@ void AddJobCall(const Command& app, ConnectionFlags& connection, const char* nam
 }  // namespace
 
 void AddControlCommands(const Command& app, ConnectionFlags& connection) {
-  AddJobCall(app, connection, "pause", "stop generating and training; work is kept", true,
+  AddJobCall(app, connection, "pause", "stop generating and training; work is kept",
              [](const Session& session, const std::string& id, const std::string& reason) {
                return Show(session, session.client().Pause(id, reason));
              });
@@ -106,7 +106,7 @@ void AddControlCommands(const Command& app, ConnectionFlags& connection) {
       .OneValueEach();
   OnSession(resume, connection,
             [&](const Session& session) { return Resume(session, resumed, raised); });
-  AddJobCall(app, connection, "cancel", "end a job after a last checkpoint", true,
+  AddJobCall(app, connection, "cancel", "end a job after a last checkpoint",
              [](const Session& session, const std::string& id, const std::string& reason) {
                return Show(session, session.client().Cancel(id, reason));
              });

@@ -4,7 +4,6 @@
 #include <functional>
 
 #include "base/str_cat.h"
-#include "datastore/memory/in_memory_call_budget.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/services/reward/scorers/callback_scorer.h"
@@ -189,7 +188,9 @@ TEST(ScorerFactory, AsksTheGivenFactoriesForHttpScorers) {
 }
 
 TEST(ScorerFactory, TellsAScorerWhatItMaySpend) {
-  InMemoryCallBudget budget;
+  class Budget final : public CallBudget {
+    absl::StatusOr<bool> Spend(const std::string&, int64_t) override { return true; }
+  } budget;
   std::string told;
   ServiceScorers services;
   services.reward_model = [&](const HttpQuestion&, absl::Duration) {
