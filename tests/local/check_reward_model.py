@@ -148,7 +148,7 @@ class RewardModel(unittest.TestCase):
         run = self.folder / "limited"
         key = "reward.components.preference.max_calls"
         failed = self.run_job(self.folder / "job.yaml", "--run-dir", run, "--set", f"{key}=40")
-        self.assertNotEqual(failed.returncode, 0)
+        self.assertEqual(failed.returncode, 5, failed.stderr)
         self.assertIn(f"{key}: all 40 calls are used; raise it and resume", failed.stderr)
         resumed = self.run_job("--resume", run, "--set", f"{key}=64")
         self.assertEqual(resumed.returncode, 0, resumed.stderr)
