@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "datastore/call_budget.h"
 #include "datastore/curation_policy.h"
 #include "datastore/ledger.h"
 #include "datastore/staleness_policy.h"
@@ -250,6 +251,7 @@ struct StoreStats {
   int64_t replayed_samples = 0;  // samples replaced by a success of the pool
   int64_t pooled_successes = 0;  // in the pool
   GenerationTotals generation;
+  std::vector<ComponentCalls> calls;  // of components with a limit, by name
 };
 
 // The blocking edge: the oldest unit of work and what it waits for.
@@ -352,6 +354,9 @@ class TrajectoryStore : public RowQueue {
   absl::Duration lease_ttl() const final { return options().lease_ttl; }
   // The job's evaluations. Lives as long as this object.
   virtual EvaluationStore& evaluations() = 0;
+  // The calls of its reward components, also while evaluations are scored. Lives as long as this
+  // object.
+  virtual CallBudget& calls() = 0;
 
   // Controller. Accepts a prefix of `prompts`. Ordinals at or below the high-water mark are ignored
   // and count as accepted, so retries are harmless.

@@ -2,6 +2,7 @@
 #define FRESHET_JOB_REWARD_TYPES_H_
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -37,6 +38,12 @@ inline bool IsRowField(std::string_view type, std::string_view field) {
 inline bool SeesGroup(const job::v1::RewardComponent& component) {
   return component.group() || component.pairwise() ||
          (component.type() == "judge" && component.text().find("{others}") != std::string::npos);
+}
+
+// Why a component's server is not called again, and the fix.
+inline std::string CallsUsedUp(std::string_view component, int64_t max_calls) {
+  return StrCat("reward.components.", component, ".max_calls: all ", max_calls,
+                " calls are used; raise it and resume");
 }
 
 // What is wrong with `only_if` of the component called `name`; "" if nothing.

@@ -205,8 +205,11 @@ absl::StatusOr<Job> JobClient::Pause(const std::string& job_id, const std::strin
   return Unary(&JobService::Stub::Pause, request);
 }
 
-absl::StatusOr<Job> JobClient::Resume(const std::string& job_id) {
-  return Unary(&JobService::Stub::Resume, RequestFor<job::v1::ResumeRequest>(job_id));
+absl::StatusOr<Job> JobClient::Resume(const std::string& job_id,
+                                      const std::map<std::string, int64_t>& max_calls) {
+  auto request = RequestFor<job::v1::ResumeRequest>(job_id);
+  request.mutable_max_calls()->insert(max_calls.begin(), max_calls.end());
+  return Unary(&JobService::Stub::Resume, request);
 }
 
 absl::StatusOr<Job> JobClient::Cancel(const std::string& job_id, const std::string& reason) {

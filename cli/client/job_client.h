@@ -1,7 +1,9 @@
 #ifndef FRESHET_CLI_CLIENT_JOB_CLIENT_H_
 #define FRESHET_CLI_CLIENT_JOB_CLIENT_H_
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -58,7 +60,9 @@ class JobClient {
   absl::StatusOr<std::vector<job::v1::Job>> List(const std::vector<job::v1::JobState>& states,
                                                  size_t limit);
   absl::StatusOr<job::v1::Job> Pause(const std::string& job_id, const std::string& reason);
-  absl::StatusOr<job::v1::Job> Resume(const std::string& job_id);
+  // `max_calls`: higher values for reward components, by name.
+  absl::StatusOr<job::v1::Job> Resume(const std::string& job_id,
+                                      const std::map<std::string, int64_t>& max_calls = {});
   absl::StatusOr<job::v1::Job> Cancel(const std::string& job_id, const std::string& reason);
   absl::Status Delete(const std::string& job_id, bool keep_checkpoints);
   absl::StatusOr<job::v1::ScaleReply> Scale(const job::v1::ScaleRequest& request);

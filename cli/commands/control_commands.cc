@@ -1,9 +1,13 @@
 #include "cli/commands/control_commands.h"
 
+#include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <string>
+#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
 #include "cli/format/job_text.h"
 #include "services/runtime/error_details.h"
@@ -57,16 +61,29 @@ int Scale(const Session& session, const std::string& target, int replicas) {
   return kExitDone;
 }
 
+int Resume(const Session& session, const std::string& id, const std::vector<std::string>& raised) {
+  std::map<std::string, int64_t> max_calls;
+  for (const std::string& one : raised) {
+    const size_t equals = one.find('=');
+    if (equals == std::string::npos ||
+        !absl::SimpleAtoi(one.substr(equals + 1), &max_calls[one.substr(0, equals)])) {
+      std::fprintf(stderr, "freshet: --max-calls is '%s'; give NAME=N\n", one.c_str());
+      return kExitCommandLine;
+    }
+  }
+  return Show(session, session.client().Resume(id, max_calls));
+}
+
 using JobCall =
     std::function<int(const Session&, const std::string& id, const std::string& reason)>;
 
 void AddJobCall(const Command& app, ConnectionFlags& connection, const char* name, const char* help,
-                bool with_reason, const JobCall& call) {
+                const JobCall& call) {
   std::string& id = app.Keep<std::string>();
   std::string& reason = app.Keep<std::string>();
   const Command command = app.AddCommand(name, help);
   command.Add("JOB", id, "id of the job").Required();
-  if (with_reason) command.Add("--reason", reason, "reason, kept with the job");
+  command.Add("--reason", reason, "reason, kept with the job");
   OnSession(command, connection,
             [&id, &reason, call](const Session& session) { return call(session, id, reason); });
 }
@@ -74,16 +91,22 @@ void AddJobCall(const Command& app, ConnectionFlags& connection, const char* nam
 }  // namespace
 
 void AddControlCommands(const Command& app, ConnectionFlags& connection) {
-  AddJobCall(app, connection, "pause", "stop generating and training; work is kept", true,
+  AddJobCall(app, connection, "pause", "stop generating and training; work is kept",
              [](const Session& session, const std::string& id, const std::string& reason) {
                return Show(session, session.client().Pause(id, reason));
              });
-  AddJobCall(app, connection, "resume",
-             "continue a paused job, or a failed or cancelled one from its last checkpoint", false,
-             [](const Session& session, const std::string& id, const std::string&) {
-               return Show(session, session.client().Resume(id));
-             });
-  AddJobCall(app, connection, "cancel", "end a job after a last checkpoint", true,
+  std::string& resumed = app.Keep<std::string>();
+  std::vector<std::string>& raised = app.Keep<std::vector<std::string>>();
+  const Command resume = app.AddCommand(
+      "resume", "continue a paused job, or a failed or cancelled one from its last checkpoint");
+  resume.Add("JOB", resumed, "id of the job").Required();
+  resume
+      .Add("--max-calls", raised,
+           "NAME=N: raise reward.components.NAME.max_calls of a job that has ended")
+      .OneValueEach();
+  OnSession(resume, connection,
+            [&](const Session& session) { return Resume(session, resumed, raised); });
+  AddJobCall(app, connection, "cancel", "end a job after a last checkpoint",
              [](const Session& session, const std::string& id, const std::string& reason) {
                return Show(session, session.client().Cancel(id, reason));
              });

@@ -94,6 +94,11 @@ constexpr JobMetric kLedgerBacklog{"freshet_ledger_rows",
 constexpr JobMetric kFilteredInARow{"freshet_filtered_in_a_row_groups",
                                     "Prompt groups filtered since the last one that was not."};
 constexpr JobMetric kPooled{"freshet_pooled_successes", "Successes in the pool of replay."};
+constexpr JobMetric kCalls{"freshet_reward_calls_total",
+                           "Calls of a component with a limit to its server, counted in the "
+                           "datastore over all reward workers."};
+constexpr JobMetric kMaxCalls{"freshet_reward_bound_calls",
+                              "Calls that a component may send; the job fails if it needs more."};
 constexpr JobMetric kAccuracy{"freshet_eval_accuracy_ratio",
                               "Result of the newest evaluation of a set."};
 constexpr JobMetric kDropped{"freshet_trajectories_dropped_total",
@@ -263,6 +268,13 @@ void ControllerMetrics::SetStats(const JobGauges& gauges) {
   Set(job, kLedgerBacklog, "", "", static_cast<double>(stats.ledger_backlog));
   Set(job, kFilteredInARow, "", "", static_cast<double>(stats.filtered_in_a_row));
   Set(job, kPooled, "", "", static_cast<double>(stats.pooled_successes));
+  for (const auto& [component, max_calls] : gauges.max_calls) {
+    Set(job, kMaxCalls, "component", component, static_cast<double>(max_calls));
+    Raise(job, kCalls, "component", component, 0);
+  }
+  for (const ComponentCalls& calls : stats.calls) {
+    Raise(job, kCalls, "component", calls.component, static_cast<double>(calls.spent));
+  }
   SetEnds(gauges);
 }
 

@@ -241,10 +241,13 @@ grpc::ServerUnaryReactor* JobServiceImpl::Pause(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* JobServiceImpl::Resume(grpc::CallbackServerContext* context,
                                                  const job::v1::ResumeRequest* request,
                                                  job::v1::Job* job) {
-  return Lead(context, request, job, &JobService::Stub::Resume,
-              [this, request](ControllerTerm& term) {
-                return ChangeJob(term, request->job_id(), WantResumed);
-              });
+  return Lead(
+      context, request, job, &JobService::Stub::Resume, [this, request](ControllerTerm& term) {
+        return ChangeJob(term, request->job_id(), [request](JobRecord& record, absl::Time now) {
+          absl::Status raised = RaiseMaxCalls(record, request->max_calls());
+          return raised.ok() ? WantResumed(record, now) : raised;
+        });
+      });
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::Cancel(grpc::CallbackServerContext* context,

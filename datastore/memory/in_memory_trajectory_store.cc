@@ -66,8 +66,13 @@ absl::Status InMemoryTrajectoryStore::RecordResume(int64_t epoch_hint, int64_t p
 }
 
 absl::StatusOr<StoreStats> InMemoryTrajectoryStore::Stats() {
-  MutexLock lock(mu_);
-  return state_.Stats();
+  StoreStats stats;
+  {
+    MutexLock lock(mu_);
+    stats = state_.Stats();
+  }
+  stats.calls = calls_.Read();
+  return stats;
 }
 
 absl::StatusOr<PromptCursor> InMemoryTrajectoryStore::Cursor() {

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "datastore/change_counts.h"
+#include "datastore/memory/in_memory_call_budget.h"
 #include "datastore/memory/in_memory_evaluation_store.h"
 #include "datastore/memory/job_state.h"
 #include "datastore/trajectory_store.h"
@@ -36,6 +37,7 @@ class InMemoryTrajectoryStore final : public TrajectoryStore {
 
   const StoreOptions& options() const override { return options_; }
   EvaluationStore& evaluations() override { return evaluations_; }
+  CallBudget& calls() override { return calls_; }
   absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts) override {
     return Apply(&JobState::PutPrompts, prompts);
   }
@@ -121,6 +123,7 @@ class InMemoryTrajectoryStore final : public TrajectoryStore {
   JobState state_ ABSL_GUARDED_BY(mu_);
   ChangeCounts changes_;
   InMemoryEvaluationStore evaluations_;
+  InMemoryCallBudget calls_;
 };
 
 }  // namespace freshet

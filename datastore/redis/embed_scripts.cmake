@@ -17,6 +17,7 @@ set(table
   "FailLease|groups|fail_lease|allow"
   "PutSamples|groups|put_samples|deny"
   "CountGeneration|job|count_generation|allow"
+  "SpendCall|job|spend_call|allow"
   "LeaseRows|groups|lease_rows|allow"
   "PutRows|groups|put_rows|allow"
   "EndRow|groups|end_row|allow"

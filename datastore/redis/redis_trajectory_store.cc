@@ -43,7 +43,8 @@ RedisTrajectoryStore::RedisTrajectoryStore(std::shared_ptr<RedisClient> client,
       leases_(runner_, reader_, memory_),
       batches_(runner_, reader_, memory_),
       ledger_(runner_, settings.ledger_segment_rows),
-      evaluations_(runner_, feed_) {}
+      evaluations_(runner_, feed_),
+      calls_(runner_) {}
 
 absl::StatusOr<std::unique_ptr<RedisTrajectoryStore>> RedisTrajectoryStore::Create(
     std::shared_ptr<RedisClient> client, StoreOptions options, StoreOrigin origin,
@@ -145,8 +146,10 @@ absl::StatusOr<int64_t> RedisTrajectoryStore::Sweep() {
 
 absl::StatusOr<StoreStats> RedisTrajectoryStore::Stats() {
   FRESHET_ASSIGN_OR_RETURN(const ScriptAnswer answer, runner_.Run(trajectory_scripts::kStats, {}));
-  FRESHET_RETURN_IF_ERROR(answer.Expect(2));
-  return ParseStats(answer.values[0], answer.values[1]);
+  FRESHET_RETURN_IF_ERROR(answer.Expect(4));
+  FRESHET_ASSIGN_OR_RETURN(StoreStats stats, ParseStats(answer.values[0], answer.values[1]));
+  FRESHET_ASSIGN_OR_RETURN(stats.calls, ParseCalls(answer.values[2], answer.values[3]));
+  return stats;
 }
 
 absl::StatusOr<Explanation> RedisTrajectoryStore::Explain() {

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "datastore/redis/redis_batches.h"
 #include "datastore/redis/redis_blobs.h"
+#include "datastore/redis/redis_call_budget.h"
 #include "datastore/redis/redis_change_feed.h"
 #include "datastore/redis/redis_client.h"
 #include "datastore/redis/redis_evaluation_store.h"
@@ -35,7 +36,8 @@ namespace freshet {
 //   `rleases:0`), `holds` and `tokens` (lease token -> row, group), `claimed`, `step:S`,
 //   `digests`, `durable` (the journal), `ledger` (stream; one entry per group, whose id is the
 //   number of its first row), `segments` (stream; ledger rows packed by Sweep), `stats`, `reasons`,
-//   `engines`, `replay`, `replays`, `row_answers`, `revoked`, `above`, `dead` (list, newest
+//   `engines`, `replay`, `replays`, `row_answers`, `revoked`, `above`, `calls` and `refused_calls`
+//   (hashes by reward component), `dead` (list, newest
 //   kMaxDeadLetters), `changes` (hash) with a channel `changed:TOPIC` for each, `trash` (keys to
 //   delete, by time). Bytes: `b:p:ORDINAL:SUM` (prompt) and `b:TOKEN:INDEX:SUM` (response or
 //   partial), where TOKEN is the fencing token of the producing lease and SUM the checksum. `e:*`:
@@ -46,7 +48,8 @@ namespace freshet {
 //   that return bytes fetch them in a second round trip; bytes deleted in between belonged to an
 //   ended group, which is left out. Sweep deletes the bytes of ended attempts a minute (or one
 //   lease TTL) later, and those of durable steps at once, in slices.
-// Failure. UNAVAILABLE: the effect is unknown; any operation but CountGeneration may be retried.
+// Failure. UNAVAILABLE: the effect is unknown; any operation but CountGeneration and
+//   CallBudget::Spend, which may count twice, may be retried.
 //   RESOURCE_EXHAUSTED: Redis is at its memory limit and nothing changed; operations that free
 //   memory or advance the job still work. From kPressurePercent of the limit on, LeasePrompts
 //   admits only one step's groups and NextBatch reports store_full, which reserves memory for
@@ -78,6 +81,7 @@ class RedisTrajectoryStore final : public TrajectoryStore {
 
   const StoreOptions& options() const override { return config_.options; }
   EvaluationStore& evaluations() override { return evaluations_; }
+  CallBudget& calls() override { return calls_; }
   const StoreOrigin& origin() const { return config_.origin; }
 
   absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts) override {
@@ -162,6 +166,7 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   RedisBatches batches_;
   RedisLedger ledger_;
   RedisEvaluationStore evaluations_;
+  RedisCallBudget calls_;
 };
 
 }  // namespace freshet

@@ -14,6 +14,7 @@ extern const RedisScript kReturnLease;
 extern const RedisScript kFailLease;
 extern const RedisScript kPutSamples;
 extern const RedisScript kCountGeneration;
+extern const RedisScript kSpendCall;
 extern const RedisScript kLeaseRows;
 extern const RedisScript kPutRows;
 extern const RedisScript kEndRow;

@@ -141,8 +141,9 @@ absl::StatusOr<HttpReply> CurlHttpClient::Send(const HttpCall& call) {
   headers.Add("Expect:");
   if (!call.content_type.empty()) headers.Add("Content-Type: " + call.content_type);
   if (!options_.token_file.empty()) {
-    FRESHET_ASSIGN_OR_RETURN(const std::string token, ReadToken(options_.token_file));
-    headers.Add("Authorization: Bearer " + token);
+    const absl::StatusOr<std::string> token = ReadToken(options_.token_file);
+    if (!token.ok()) return NothingSent(token.status());
+    headers.Add("Authorization: Bearer " + *token);
   }
   std::unique_ptr<Handle> handle = Take();
   CURL* const curl = handle->curl;
@@ -184,11 +185,16 @@ absl::StatusOr<HttpReply> CurlHttpClient::Send(const HttpCall& call) {
   const CURLcode code = curl_easy_perform(curl);
   long status = 0;
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+  long sent = 0;
+  curl_easy_getinfo(curl, CURLINFO_REQUEST_SIZE, &sent);
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, nullptr);
   if (code == CURLE_ABORTED_BY_CALLBACK && call.cancel.stop_requested()) {
     return absl::CancelledError("the call was cancelled");
   }
-  if (code != CURLE_OK) return ToStatus(code, received, details);
+  if (code != CURLE_OK) {
+    const absl::Status error = ToStatus(code, received, details);
+    return sent == 0 ? NothingSent(error) : error;
+  }
   GiveBack(std::move(handle));
   return HttpReply{static_cast<int>(status), std::move(received.body)};
 }

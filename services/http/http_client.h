@@ -5,7 +5,9 @@
 #include <stop_token>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
 #include "absl/time/time.h"
 
 namespace freshet {
@@ -25,11 +27,21 @@ struct HttpReply {
   std::string body;
 };
 
+// Marks the error of a call of which no byte was sent.
+inline absl::Status NothingSent(absl::Status status) {
+  status.SetPayload("freshet/nothing_sent", absl::Cord("1"));
+  return status;
+}
+inline bool IsNothingSent(const absl::Status& status) {
+  return status.GetPayload("freshet/nothing_sent").has_value();
+}
+
 // Calls to one HTTP server. Thread-safe.
 //
 // Errors: DEADLINE_EXCEEDED; CANCELLED; UNAVAILABLE: cannot connect, or the connection broke;
 // PERMISSION_DENIED: the server's certificate does not match; DATA_LOSS: the reply is too large or
-// not HTTP; FAILED_PRECONDITION: the client's own files are unusable.
+// not HTTP; FAILED_PRECONDITION: the client's own files are unusable. Marked with NothingSent if
+// the server got nothing of the call, such as when it cannot be connected to.
 class HttpClient {
  public:
   virtual ~HttpClient() = default;

@@ -21,6 +21,22 @@ TEST_F(ControlCommandTest, SteersAJob) {
   EXPECT_EQ(gone.exit_code, 4);
 }
 
+TEST_F(ControlCommandTest, AResumeCanRaiseLimitsOnCalls) {
+  const std::vector<std::string> resume = {"resume", "a", "--max-calls"};
+  const auto with = [this, resume](std::vector<std::string> more) {
+    more.insert(more.begin(), resume.begin(), resume.end());
+    return Run(more);
+  };
+  EXPECT_EQ(with({"judge=8000", "--max-calls", "model=9"}).exit_code, 0);
+  EXPECT_EQ(service_.last_resume().max_calls_size(), 2);
+  EXPECT_EQ(service_.last_resume().max_calls().at("judge"), 8000);
+  for (const char* bad : {"judge", "judge=", "judge=many", "judge=9223372036854775808"}) {
+    const ChildResult result = with({bad});
+    EXPECT_EQ(result.exit_code, 2) << bad;
+    EXPECT_THAT(result.err, HasSubstr("give NAME=N"));
+  }
+}
+
 TEST_F(ControlCommandTest, ScalesARoleAndAPool) {
   EXPECT_EQ(Run({"scale", "rollout", "4"}).out, "rollout 0 -> 4\n");
   EXPECT_EQ(Run({"scale", "rollout/small", "2"}).out, "rollout/small 0 -> 2\n");

@@ -81,6 +81,10 @@ std::string FakeJobService::last_authorization() const {
   return last_authorization_;
 }
 
+job::v1::ResumeRequest FakeJobService::last_resume() const {
+  const MutexLock lock(mu_);
+  return last_resume_;
+}
 job::v1::ScaleRequest FakeJobService::last_scale() const {
   const MutexLock lock(mu_);
   return last_scale_;
@@ -223,6 +227,10 @@ grpc::Status FakeJobService::Pause(Context*, const job::v1::PauseRequest* reques
   return SetState("Pause", request->job_id(), job::v1::JOB_STATE_PAUSED, request->reason(), job);
 }
 grpc::Status FakeJobService::Resume(Context*, const job::v1::ResumeRequest* request, Job* job) {
+  {
+    const MutexLock lock(mu_);
+    last_resume_ = *request;
+  }
   return SetState("Resume", request->job_id(), job::v1::JOB_STATE_RUNNING, "", job);
 }
 grpc::Status FakeJobService::Cancel(Context*, const job::v1::CancelRequest* request, Job* job) {

@@ -33,6 +33,7 @@ class FakeJobService final : public job::v1::JobService::Service {
   std::map<std::string, int> calls() const ABSL_LOCKS_EXCLUDED(mu_);
   job::v1::SubmitRequest last_submit() const ABSL_LOCKS_EXCLUDED(mu_);
   job::v1::ScaleRequest last_scale() const ABSL_LOCKS_EXCLUDED(mu_);
+  job::v1::ResumeRequest last_resume() const ABSL_LOCKS_EXCLUDED(mu_);
   // The `authorization` header of the last List.
   std::string last_authorization() const ABSL_LOCKS_EXCLUDED(mu_);
   void SetCheckpoint(std::vector<job::v1::FileChunk> chunks) ABSL_LOCKS_EXCLUDED(mu_);
@@ -86,6 +87,7 @@ class FakeJobService final : public job::v1::JobService::Service {
   bool hold_ ABSL_GUARDED_BY(mu_) = false;
   job::v1::SubmitRequest last_submit_ ABSL_GUARDED_BY(mu_);
   job::v1::ScaleRequest last_scale_ ABSL_GUARDED_BY(mu_);
+  job::v1::ResumeRequest last_resume_ ABSL_GUARDED_BY(mu_);
   std::string last_authorization_ ABSL_GUARDED_BY(mu_);
   std::vector<job::v1::FileChunk> checkpoint_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> ledger_ ABSL_GUARDED_BY(mu_);

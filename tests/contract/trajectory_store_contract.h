@@ -11,6 +11,7 @@
 
 #include "tests/contract/evaluation_store_contract.h"
 #include "tests/contract/trajectory_store_batch_contract.h"
+#include "tests/contract/trajectory_store_calls_contract.h"
 #include "tests/contract/trajectory_store_curation_contract.h"
 #include "tests/contract/trajectory_store_divergence_contract.h"
 #include "tests/contract/trajectory_store_fixture.h"

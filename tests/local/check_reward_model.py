@@ -137,13 +137,30 @@ class RewardModel(unittest.TestCase):
             self.assertEqual(result.returncode, 2, result.stderr)
             self.assertIn(part, result.stderr)
 
+    def run_job(self, *args):
+        return subprocess.run(
+            [PROGRAMS / "freshet", "local", *args, "--reward-model", self.url, "--reward-model-ca",
+             self.folder / "tls.crt", "--reward-model-token-file", self.folder / "key"],
+            capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+    def test_a_job_without_calls_left_fails_and_a_resume_with_more_completes_it(self):
+        (self.folder / "job.yaml").write_text(JOB)
+        run = self.folder / "limited"
+        key = "reward.components.preference.max_calls"
+        failed = self.run_job(self.folder / "job.yaml", "--run-dir", run, "--set", f"{key}=40")
+        self.assertEqual(failed.returncode, 5, failed.stderr)
+        self.assertIn(f"{key}: all 40 calls are used; raise it and resume", failed.stderr)
+        resumed = self.run_job("--resume", run, "--set", f"{key}=64")
+        self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        lines = (run / "samples.jsonl").read_text().splitlines()
+        self.assertEqual(len(lines), 64)
+        for sample in map(json.loads, lines):
+            self.assertAlmostEqual(sample["reward"], score("[" + sample["completion"]), places=5)
+
     def test_a_job_is_rewarded_with_its_scores(self):
         (self.folder / "job.yaml").write_text(JOB)
-        subprocess.run(
-            [PROGRAMS / "freshet", "local", self.folder / "job.yaml", "--run-dir",
-             self.folder / "run", "--reward-model", self.url, "--reward-model-ca",
-             self.folder / "tls.crt", "--reward-model-token-file", self.folder / "key"],
-            check=True, capture_output=True, timeout=TIMEOUT_S)
+        result = self.run_job(self.folder / "job.yaml", "--run-dir", self.folder / "run")
+        self.assertEqual(result.returncode, 0, result.stderr)
         lines = (self.folder / "run" / "samples.jsonl").read_text().splitlines()
         rewards = set()
         for sample in map(json.loads, lines):

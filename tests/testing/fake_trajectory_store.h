@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/str_cat.h"
+#include "datastore/memory/in_memory_call_budget.h"
 #include "datastore/memory/in_memory_evaluation_store.h"
 #include "datastore/trajectory_store.h"
 
@@ -113,6 +114,7 @@ class FakeTrajectoryStore final : public TrajectoryStore {
 
   const StoreOptions& options() const override { return options_; }
   EvaluationStore& evaluations() override { return evaluations_; }
+  CallBudget& calls() override { return calls_; }
 
   absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts) override
       ABSL_LOCKS_EXCLUDED(mu_) {
@@ -264,6 +266,7 @@ class FakeTrajectoryStore final : public TrajectoryStore {
   }
 
   InMemoryEvaluationStore evaluations_{absl::Seconds(30), 3, SystemClock::Get()};
+  InMemoryCallBudget calls_;
   const StoreOptions options_;
   Mutex mu_;
   CondVar cv_;

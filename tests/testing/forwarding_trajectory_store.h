@@ -15,6 +15,7 @@ class ForwardingTrajectoryStore : public TrajectoryStore {
 
   const StoreOptions& options() const override { return store_.options(); }
   EvaluationStore& evaluations() override { return store_.evaluations(); }
+  CallBudget& calls() override { return store_.calls(); }
   absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts) override {
     return store_.PutPrompts(prompts);
   }

@@ -141,8 +141,10 @@ class Client:
     def pause(self, id: str, reason: str = "") -> Job:
         return Job(self, self._connection.call("Pause", pb.PauseRequest(job_id=id, reason=reason), attempts=4))
 
-    def resume(self, id: str) -> Job:
-        return Job(self, self._connection.call("Resume", pb.ResumeRequest(job_id=id), attempts=4))
+    def resume(self, id: str, *, max_calls: dict[str, int] | None = None) -> Job:
+        """max_calls: higher values of reward.components.NAME.max_calls, by NAME, for a job that has ended."""
+        request = pb.ResumeRequest(job_id=id, max_calls=max_calls or {})
+        return Job(self, self._connection.call("Resume", request, attempts=4))
 
     def cancel(self, id: str, reason: str = "") -> Job:
         return Job(self, self._connection.call("Cancel", pb.CancelRequest(job_id=id, reason=reason), attempts=4))

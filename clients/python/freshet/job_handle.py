@@ -110,8 +110,8 @@ class Job:
         self.message = self._client.pause(self.id, reason).message
         return self
 
-    def resume(self) -> Job:
-        self.message = self._client.resume(self.id).message
+    def resume(self, *, max_calls: dict[str, int] | None = None) -> Job:
+        self.message = self._client.resume(self.id, max_calls=max_calls).message
         return self
 
     def cancel(self, reason: str = "") -> Job:

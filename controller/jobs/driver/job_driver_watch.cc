@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "controller/jobs/driver/job_driver.h"
+#include "controller/jobs/plan/call_limits.h"
 #include "controller/jobs/plan/death_reason.h"
 #include "controller/jobs/plan/store_setup.h"
 #include "job/eval_sets.h"
@@ -206,7 +207,10 @@ std::string JobDriver::FindFailure(const WorkersReport& report) {
     if (!feeder_status_.ok()) return StrCat("prompts cannot be fed: ", Message(feeder_status_));
   }
   if (explanation_.has_value() && explanation_->edge == "paused") return explanation_->text;
-  const std::string failure = stats_.has_value() ? deaths_.Check(*stats_) : "";
+  if (!stats_.has_value()) return "";
+  std::string used_up = FindCallsUsedUp(spec_.reward(), stats_->calls);
+  if (!used_up.empty()) return used_up;
+  const std::string failure = deaths_.Check(*stats_);
   return failure.empty() ? failure : failure + LastDeath(*store_);
 }
 
@@ -232,6 +236,9 @@ JobGauges JobDriver::Measure(const JobRecord& record, const Blockage& blockage,
   gauges.capacity_groups = bounds.capacity_groups;
   gauges.max_queued_prompts = bounds.max_queued_prompts;
   gauges.max_in_flight_groups = bounds.staleness.max_in_flight;
+  for (const auto& [name, component] : spec_.reward().components()) {
+    if (component.has_max_calls()) gauges.max_calls[name] = component.max_calls();
+  }
   if (!stats_.has_value()) return gauges;
   gauges.has_stats = true;
   gauges.stats = *stats_;

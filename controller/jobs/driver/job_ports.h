@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -81,6 +82,7 @@ struct JobGauges {
   int64_t capacity_groups = 0;
   int64_t max_queued_prompts = 0;
   int64_t max_in_flight_groups = 0;
+  std::map<std::string, int64_t> max_calls;  // of components with a limit
   bool has_stats = false;
   StoreStats stats;
   // When the oldest group entered each state; infinite future if none.

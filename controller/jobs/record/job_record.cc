@@ -189,6 +189,30 @@ absl::Status WantResumed(JobRecord& record, absl::Time now) {
   return MoveTo(record, JOB_STATE_PENDING, "resumed; waits for its turn", now);
 }
 
+absl::Status RaiseMaxCalls(JobRecord& record,
+                           const google::protobuf::Map<std::string, int64_t>& max_calls) {
+  auto& components = *record.mutable_spec()->mutable_reward()->mutable_components();
+  for (const auto& [name, value] : max_calls) {
+    const auto found = components.find(name);
+    if (found == components.end() || !found->second.has_max_calls()) {
+      return InvalidArgument("max_calls: job ", record.id(), " has no reward.components.",
+                             Cut(name), ".max_calls");
+    }
+    const int64_t present = found->second.max_calls();
+    if (value == present) continue;
+    if (value < present) {
+      return InvalidArgument("max_calls: reward.components.", name, ".max_calls is ", present,
+                             "; give more, got ", value);
+    }
+    if (!HasEnded(record.state())) {
+      return FailedPrecondition("max_calls: job ", record.id(), " is ", StateName(record.state()),
+                                "; raise it when the job has ended");
+    }
+    found->second.set_max_calls(value);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status GiveWorkersUp(JobRecord& record, const std::string& reason, absl::Time now) {
   record.clear_assignments();
   switch (record.wanted()) {

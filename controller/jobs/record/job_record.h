@@ -55,6 +55,11 @@ void KeepWorkersNotice(JobRecord& record, const cluster::v1::KeyedEvent& notice)
 // way.
 absl::Status WantPaused(JobRecord& record, const std::string& reason, absl::Time now);
 absl::Status WantResumed(JobRecord& record, absl::Time now);
+// Before WantResumed of a job that has ended: raises max_calls of the reward components named in
+// `max_calls`. Idempotent. FAILED_PRECONDITION: a value changes and the job has not ended.
+// INVALID_ARGUMENT: a component has no max_calls, or a higher one.
+absl::Status RaiseMaxCalls(JobRecord& record,
+                           const google::protobuf::Map<std::string, int64_t>& max_calls);
 absl::Status WantCancelled(JobRecord& record, const std::string& reason, absl::Time now);
 // Releases an active job's workers because another job holds them: it becomes PENDING, or PAUSED or
 // CANCELLED if the user requested that.

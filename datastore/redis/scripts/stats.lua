@@ -1,4 +1,5 @@
--- Returns counters: pairs of name and number, and pairs of reason and number of groups.
+-- Returns counters: pairs of name and number, pairs of reason and number of groups, and the hashes
+-- of spend_call.lua.
 local out = call('HGETALL', prefix .. 'stats')
 local function put(name, value)
   out[#out + 1] = name
@@ -16,4 +17,5 @@ for _, name in ipairs({'leases_expired', 'samples_put', 'duplicate_puts', 'fence
   'trained_samples', 'trained_tokens', 'discarded_samples', 'discarded_tokens', 'replayed_samples'}) do
   put(name, J[name])
 end
-return finish('OK', out, call('HGETALL', prefix .. 'reasons'))
+return finish('OK', out, call('HGETALL', prefix .. 'reasons'), call('HGETALL', prefix .. 'calls'),
+  call('HGETALL', prefix .. 'refused_calls'))

@@ -75,6 +75,8 @@ absl::StatusOr<freshet::Score> CompositeScorer::AddUp(const ScoreInput& input) c
     }
     ScoreInput rest = input;
     rest.timeout = deadline - SystemClock::Get().Now();
+    rest.calls.component = component.name;
+    rest.calls.max_calls = component.condition.max_calls;
     if (rest.timeout <= absl::ZeroDuration()) {
       return StatusOf(absl::StatusCode::kDeadlineExceeded, "component ", component.name,
                       ": no time left of ", absl::FormatDuration(input.timeout));

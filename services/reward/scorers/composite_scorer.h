@@ -1,6 +1,7 @@
 #ifndef FRESHET_SERVICES_REWARD_SCORERS_COMPOSITE_SCORER_H_
 #define FRESHET_SERVICES_REWARD_SCORERS_COMPOSITE_SCORER_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,12 +17,13 @@ namespace freshet {
 // Weighted sum of named scorers. Thread-compatible: const methods may run concurrently.
 class CompositeScorer {
  public:
-  // When a component counts.
+  // When a component counts, and what it may cost.
   struct Condition {
     std::vector<std::string> tasks;  // for samples of these tasks (kTaskField); empty: all
     // If the component of this name, which has no such condition, is above 0. Otherwise the scorer
     // is not called, and the value is 0. "": always.
     std::string only_if;
+    int64_t max_calls = 0;  // of the job to the component's server; 0: no limit
   };
   void Add(std::string name, double weight, std::unique_ptr<Scorer> scorer, Condition condition);
   void Add(std::string name, double weight, std::unique_ptr<Scorer> scorer) {

@@ -25,7 +25,7 @@ struct ScoreKey {
 };
 
 // Key of a sample's score under `rule`, a text that identifies the scorers and their options.
-// Covers the whole input except its timeout.
+// Covers the whole input except its timeout and its calls.
 ScoreKey MakeScoreKey(std::string_view rule, const ScoreInput& input);
 
 // LRU cache of the last `capacity` scores. Failures are not cached. Thread-safe.

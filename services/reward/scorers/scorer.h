@@ -12,9 +12,17 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "datastore/call_budget.h"
 #include "datastore/trajectory.h"
 
 namespace freshet {
+
+// The calls that a scorer may send to its server.
+struct CallLimit {
+  CallBudget* budget = nullptr;     // of the job; null: calls are not counted
+  std::string_view component = {};  // that the scorer computes
+  int64_t max_calls = 0;            // of the job; 0: no limit
+};
 
 // Input of a scorer for one sample. Views must outlive the call.
 struct ScoreInput {
@@ -34,6 +42,7 @@ struct ScoreInput {
   // evaluation.
   std::span<const std::string> group = {};
   int32_t index = 0;  // of this completion in `group`; no meaning if that is empty
+  CallLimit calls = {};
 };
 
 // One scorer's result for one sample.

@@ -139,12 +139,12 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const RewardComponent& option
   } else if (options.type() == "judge") {
     type.used = {"timeout_ms",        "text",      "model",
                  "criteria",          "max_score", "max_answer_tokens",
-                 "structured_output", "pairwise"};
+                 "structured_output", "pairwise",  "max_calls"};
     type.make = [&services](const RewardComponent& component) {
       return MakeJudge(component, services.judge);
     };
   } else if (options.type() == "reward_model") {
-    type.used = {"timeout_ms", "text", "model"};
+    type.used = {"timeout_ms", "text", "model", "max_calls"};
     type.make = [&services](const RewardComponent& component) {
       return MakeRewardModel(component, services.reward_model);
     };
@@ -202,8 +202,9 @@ absl::StatusOr<std::unique_ptr<CompositeScorer>> MakeCompositeScorer(
     if (!scorer.ok()) {
       return InvalidArgument("reward.components.", name, ".", Message(scorer.status()));
     }
-    result->Add(name, weight, *std::move(scorer),
-                {{options.tasks().begin(), options.tasks().end()}, options.only_if()});
+    result->Add(
+        name, weight, *std::move(scorer),
+        {{options.tasks().begin(), options.tasks().end()}, options.only_if(), options.max_calls()});
   }
   return result;
 }

@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/utf8.h"
+#include "job/reward_types.h"
 #include "services/http/curl_http_client.h"
 
 namespace freshet {
@@ -107,17 +108,35 @@ absl::StatusOr<ComponentScore> HttpScorer::Score(const ScoreInput& input) const 
   std::vector<std::string> answers;
   for (std::string& body : bodies) {
     call.body = std::move(body);
-    FRESHET_ASSIGN_OR_RETURN(answers.emplace_back(), Ask(call, deadline, cancelled));
+    FRESHET_ASSIGN_OR_RETURN(answers.emplace_back(), Ask(call, input.calls, deadline, cancelled));
   }
   return question_.verdict(answers);
 }
 
-absl::StatusOr<std::string> HttpScorer::Ask(HttpCall& call, absl::Time deadline,
-                                            Notification& cancelled) const {
+absl::Status HttpScorer::CountCall(const CallLimit& limit) const {
+  if (limit.budget == nullptr || limit.max_calls == 0) return absl::OkStatus();
+  int64_t unsent = unsent_.load();
+  while (unsent > 0 && !unsent_.compare_exchange_weak(unsent, unsent - 1)) continue;
+  if (unsent > 0) return absl::OkStatus();
+  const absl::StatusOr<bool> counted =
+      limit.budget->Spend(std::string(limit.component), limit.max_calls);
+  // No row is to blame, so UNAVAILABLE: rows wait, and are scored once the job goes on.
+  if (!counted.ok()) {
+    return StatusOf(absl::StatusCode::kUnavailable, name_,
+                    ": calls cannot be counted: ", Message(counted.status()));
+  }
+  if (*counted) return absl::OkStatus();
+  return StatusOf(absl::StatusCode::kUnavailable, CallsUsedUp(limit.component, limit.max_calls));
+}
+
+absl::StatusOr<std::string> HttpScorer::Ask(HttpCall& call, const CallLimit& limit,
+                                            absl::Time deadline, Notification& cancelled) const {
   int losses = 0;
   for (int64_t tries = 1;; ++tries) {
+    FRESHET_RETURN_IF_ERROR(CountCall(limit));
     call.deadline = deadline - absl::Now();
     absl::StatusOr<HttpReply> reply = server_->Send(call);
+    if (IsNothingSent(reply.status())) ++unsent_;
     absl::Status status = reply.ok() ? Meaning(*reply) : reply.status();
     // The operator's files are unusable, which no row is to blame for.
     if (absl::IsFailedPrecondition(status)) {

@@ -1,6 +1,8 @@
 #ifndef FRESHET_SERVICES_REWARD_SERVICE_HTTP_SCORER_H_
 #define FRESHET_SERVICES_REWARD_SERVICE_HTTP_SCORER_H_
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,12 +20,12 @@ namespace freshet {
 
 // Asks an HTTP server about each completion: a sandbox, a judge or a reward model. Sends the
 // question's requests one after another; all of them, with waits for a server that is away or busy,
-// take at most the call's timeout.
+// take at most the call's timeout. Each request that is sent counts against ScoreInput::calls.
 //
 // Errors besides those of Scorer and of the question: UNAVAILABLE: the server is away or busy
-// (408, 429, 502, 503, 529), or the operator's files or token are wrong (401, 403); ABORTED: it
-// failed on one request twice (other 5xx); INTERNAL: any other status.
-// Thread-safe.
+// (408, 429, 502, 503, 529), the operator's files or token are wrong (401, 403), or no call is left
+// or can be counted; ABORTED: it failed on one request twice (other 5xx); INTERNAL: any other
+// status. Thread-safe.
 class HttpScorer final : public Scorer {
  public:
   // `name`: of the server, in messages.
@@ -38,13 +40,16 @@ class HttpScorer final : public Scorer {
  private:
   // Sends `call`, again while the server is away or busy, until `deadline` (sets call.deadline).
   // Returns the body of the reply with status 200; errors as of Score.
-  absl::StatusOr<std::string> Ask(HttpCall& call, absl::Time deadline,
+  absl::StatusOr<std::string> Ask(HttpCall& call, const CallLimit& limit, absl::Time deadline,
                                   Notification& cancelled) const;
+  // Counts a call that is sent next. UNAVAILABLE: none is left, or it cannot be counted.
+  absl::Status CountCall(const CallLimit& limit) const;
 
   const std::string name_;
   const std::shared_ptr<HttpClient> server_;
   const HttpQuestion question_;
   const absl::Duration timeout_;
+  mutable std::atomic<int64_t> unsent_{0};  // counted calls that no server got
 };
 
 // Create scorers that ask the operator's sandbox, judge, or reward models. They open no connection.

@@ -38,6 +38,7 @@ absl::StatusOr<std::unique_ptr<runtime::JobWork>> RewardWork::Create(
   if (assign.spec().has_eval()) work->queues_.push_back(&work->store_->evaluations());
   work->options_ = MakeRewardOptions(assign.spec());
   work->options_.job = assign.job_id();
+  work->options_.calls = &work->store_->calls();
   work->options_.lease_period = kLeasePeriod;
   work->options_.request_prefix = StrCat(assign.assignment_id(), "/");
   work->options_.first_retry *= context.time_scale;

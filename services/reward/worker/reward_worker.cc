@@ -145,7 +145,8 @@ std::optional<Score> RewardWorker::ScoreRow(const HeldRow& held, absl::Time star
                          options_.trace_ratio,
                          sample.response->step_rewards,
                          group,
-                         sample.key.index};
+                         sample.key.index,
+                         {options_.calls}};
   absl::StatusOr<Score> score = scorer_.Score(input);
   if (score.status().code() == absl::StatusCode::kCancelled && held.cancel.stop_requested()) {
     Count(&RewardCounters::lost);

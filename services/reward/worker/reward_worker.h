@@ -49,6 +49,8 @@ struct RewardWorkerOptions {
   absl::Duration first_retry = absl::Milliseconds(200);
   absl::Duration longest_retry = absl::Seconds(5);
   double trace_ratio = 0;  // share of samples with lifecycle logging
+  // Counts calls of components with a limit; outlives the worker. Null: none is counted.
+  CallBudget* calls = nullptr;
 };
 
 // Results of the rows that a worker leased; each row counts in one of the first six.

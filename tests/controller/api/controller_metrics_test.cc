@@ -74,6 +74,22 @@ TEST_F(ControllerMetricsTest, ShowsGroupsSamplesAgesAndBounds) {
   EXPECT_EQ(text.Find("freshet_last_step_timestamp_seconds", {{"job", "a"}}), 1000);
 }
 
+TEST_F(ControllerMetricsTest, ShowsTheCallsOfComponentsWithALimit) {
+  JobGauges gauges = Gauges("a");
+  gauges.max_calls = {{"judge", 5000}, {"model", 7}};
+  gauges.stats.calls = {{"judge", 12, 0}};
+  metrics_.OnJob(gauges);
+  metrics_.OnJob(gauges);
+  const MetricsText text = Scraped();
+  const auto of = [&text](const char* name, const char* component) {
+    return text.Find(name, {{"job", "a"}, {"component", component}});
+  };
+  EXPECT_EQ(of("freshet_reward_calls_total", "judge"), 12);
+  EXPECT_EQ(of("freshet_reward_bound_calls", "judge"), 5000);
+  EXPECT_EQ(of("freshet_reward_calls_total", "model"), 0);
+  EXPECT_EQ(of("freshet_reward_bound_calls", "model"), 7);
+}
+
 TEST_F(ControllerMetricsTest, EstimatesTheBytesOfWhatIsHeld) {
   JobGauges gauges = Gauges("a");
   gauges.stats.groups[static_cast<size_t>(GroupState::kReady)] = 3;

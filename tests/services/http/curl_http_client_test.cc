@@ -72,6 +72,7 @@ TEST_F(CurlHttpClientTest, AServerOfAnotherAuthorityGetsNothing) {
       CurlHttpClient::Create({server_->url(), files_.Path("other.pem"), files_.Path("token")});
   const auto reply = (*client)->Send(Get("/"));
   EXPECT_EQ(reply.status().code(), absl::StatusCode::kPermissionDenied) << reply.status();
+  EXPECT_TRUE(IsNothingSent(reply.status()));
   EXPECT_TRUE(server_->requests().empty());
 }
 
@@ -125,9 +126,13 @@ TEST_F(CurlHttpClientTest, EveryCallHasADeadline) {
 
 TEST_F(CurlHttpClientTest, NobodyThereAndNoAnswerAreUnavailable) {
   Serve([](const auto&) { return std::string(); });
-  EXPECT_EQ(client_->Send(Get("/")).status().code(), absl::StatusCode::kUnavailable);
+  const absl::Status no_answer = client_->Send(Get("/")).status();
+  EXPECT_EQ(no_answer.code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(IsNothingSent(no_answer));
   server_ = nullptr;
-  EXPECT_EQ(client_->Send(Get("/")).status().code(), absl::StatusCode::kUnavailable);
+  const absl::Status nobody = client_->Send(Get("/")).status();
+  EXPECT_EQ(nobody.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(IsNothingSent(nobody));
 }
 
 TEST_F(CurlHttpClientTest, ATokenThatCannotBeUsedIsNamedAndNotShown) {

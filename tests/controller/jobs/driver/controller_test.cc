@@ -314,6 +314,41 @@ TEST_F(ControllerTest, ARoleWhoseWorkersAllFailForGoodEndsTheJob) {
   EXPECT_THAT(Record("a").reason(), HasSubstr("no such scorer"));
 }
 
+TEST_F(ControllerTest, AJobThatNeedsACallTooManyFailsAndGoesOnWithMore) {
+  job::v1::JobSpec spec = Spec("");
+  auto& [name, component] = *spec.mutable_reward()->mutable_components()->begin();
+  component.set_max_calls(1);
+  JoinAll();
+  ASSERT_TRUE(term_->registry.Create(NewJobRecord("a", spec, 0, cluster_.clock.Now())).ok());
+  term_->manager.LookAtQueue();
+  const auto runs = [this] {
+    Beat();
+    return Record("a").state() == JOB_STATE_RUNNING;
+  };
+  ASSERT_TRUE(Eventually(runs));
+  EXPECT_TRUE(*Store("a")->calls().Spend(name, 1));
+  EXPECT_FALSE(*Store("a")->calls().Spend(name, 1));
+  ASSERT_TRUE(Becomes("a", JOB_STATE_FAILED));
+  EXPECT_EQ(Record("a").reason(), StrCat("reward.components.", name,
+                                         ".max_calls: all 1 calls are used; raise it and resume"));
+  ASSERT_TRUE(Eventually([&] {
+    Beat();
+    return trainer_.Work() == "" && rollout_.Work() == "" && reward_.Work() == "";
+  }));
+  Want("a", [&name = name](JobRecord& record, absl::Time now) {
+    google::protobuf::Map<std::string, int64_t> raised;
+    raised[name] = 2;
+    const absl::Status status = RaiseMaxCalls(record, raised);
+    return status.ok() ? WantResumed(record, now) : status;
+  });
+  ASSERT_TRUE(Eventually(runs));
+  EXPECT_EQ(reward_.assign(reward_.Work()).spec().reward().components().at(name).max_calls(), 2);
+  EXPECT_TRUE(*Store("a")->calls().Spend(name, 2));
+  EXPECT_FALSE(*Store("a")->calls().Spend(name, 2));
+  ASSERT_TRUE(Becomes("a", JOB_STATE_FAILED));
+  EXPECT_THAT(Record("a").reason(), HasSubstr("all 2 calls are used"));
+}
+
 TEST_F(ControllerTest, ATrainerThatFailsAgainAndAgainEndsTheJob) {
   Run("a");
   EXPECT_TRUE(Eventually([&] {

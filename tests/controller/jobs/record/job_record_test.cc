@@ -187,6 +187,27 @@ TEST(JobRecord, AJobWithoutItsWorkersWaitsUnlessItIsNotToRun) {
   }
 }
 
+TEST(JobRecord, CallsOfAnEndedJobCanBeRaised) {
+  JobRecord record = Record(JOB_STATE_FAILED);
+  auto& components = *record.mutable_spec()->mutable_reward()->mutable_components();
+  components["judge"].set_max_calls(10);
+  components["free"].set_type("judge");
+  const auto raise = [&record](const std::string& name, int64_t max_calls) {
+    google::protobuf::Map<std::string, int64_t> raised;
+    raised[name] = max_calls;
+    return RaiseMaxCalls(record, raised);
+  };
+  EXPECT_EQ(raise("judge", 9).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(raise("free", 20).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(raise("other", 20).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(raise("judge", 20), absl::OkStatus());
+  EXPECT_EQ(components["judge"].max_calls(), 20);
+  record.set_state(JOB_STATE_PENDING);
+  EXPECT_EQ(raise("judge", 20), absl::OkStatus()) << "idempotent";
+  EXPECT_EQ(raise("judge", 21).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(components["judge"].max_calls(), 20);
+}
+
 TEST(JobRecord, OnlyAnEndedJobIsDeletedAndThenItCannotBeResumed) {
   JobRecord active = Record(JOB_STATE_RUNNING);
   EXPECT_EQ(WantDeleted(active).code(), absl::StatusCode::kFailedPrecondition);

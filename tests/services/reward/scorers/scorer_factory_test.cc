@@ -37,6 +37,8 @@ TEST(ScorerFactory, NamesTheBadOption) {
       {"numeric", [](job::v1::RewardComponent& o) { o.set_tolerance(NAN); }, "tolerance is nan"},
       {"numeric", [](job::v1::RewardComponent& o) { o.set_ignore_case(true); },
        "ignore_case has no effect"},
+      {"numeric", [](job::v1::RewardComponent& o) { o.set_max_calls(1); },
+       "max_calls has no effect"},
       {"regex", [](job::v1::RewardComponent&) {}, "pattern is missing"},
       {"regex", [](job::v1::RewardComponent& o) { o.set_pattern("("); },
        "pattern does not compile"},
@@ -183,6 +185,32 @@ TEST(ScorerFactory, AsksTheGivenFactoriesForHttpScorers) {
   EXPECT_EQ(MakeScorer(options, services).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(asked, AllOf(StartsWith("/chat/completions 7s "), HasSubstr("\"say hi: hi\""),
                            HasSubstr("\"maximum\":10")));
+}
+
+TEST(ScorerFactory, TellsAScorerWhatItMaySpend) {
+  class Budget final : public CallBudget {
+    absl::StatusOr<bool> Spend(const std::string&, int64_t) override { return true; }
+  } budget;
+  std::string told;
+  ServiceScorers services;
+  services.reward_model = [&](const HttpQuestion&, absl::Duration) {
+    return std::make_unique<CallbackScorer>([&](const ScoreInput& input) {
+      told += StrCat(input.calls.component, " ", input.calls.max_calls,
+                     input.calls.budget == &budget ? "; " : " without budget; ");
+      return ComponentScore{1};
+    });
+  };
+  job::v1::RewardComponent options = OptionsOfType("reward_model");
+  options.set_model("m");
+  job::v1::RewardComponent limited = options;
+  limited.set_max_calls(7);
+  const auto scorer = MakeCompositeScorer(RewardOf({{"a", options}, {"b", limited}}), services);
+  ASSERT_TRUE(scorer.ok()) << scorer.status();
+  const Attributes none;
+  ScoreInput input{"hi", 1, true, none};
+  input.calls.budget = &budget;
+  EXPECT_TRUE((*scorer)->Score(input).ok());
+  EXPECT_EQ(told, "a 0; b 7; ");
 }
 
 TEST(EnvironmentScorer, PassesOnTheRewardOfTheEpisode) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/str_cat.h"
+#include "datastore/memory/in_memory_call_budget.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "services/reward/scorers/code_tests.h"
@@ -137,6 +138,71 @@ TEST(HttpScorer, WhateverAServerAnswersNothingIsScoredZero) {
       EXPECT_EQ(score(status).status().code(), status.code());
     }
   }
+}
+
+absl::StatusOr<ComponentScore> AskWithin(int64_t max_calls, CallBudget& budget,
+                                         const Scorer& scorer) {
+  const Attributes row = {{"tests", "assert f"}};
+  ScoreInput input{"x", 0, true, row, absl::Seconds(60)};
+  input.calls = {&budget, "judge", max_calls};
+  return scorer.Score(input);
+}
+
+TEST(HttpScorer, EveryRequestThatIsSentCounts) {
+  const auto server = std::make_shared<FakeServer>(std::vector<absl::StatusOr<HttpReply>>{
+      HttpReply{503, "busy"}, HttpReply{504, "lost"}, HttpReply{200, kAccepted}});
+  InMemoryCallBudget budget;
+  EXPECT_EQ(AskWithin(3, budget, *Make(server))->value, 1);
+  EXPECT_EQ(budget.Read(), (std::vector<ComponentCalls>{{"judge", 3, 0}}));
+  EXPECT_EQ(AskWithin(0, budget, *Make(server))->value, 1) << "no limit";
+  EXPECT_EQ(Ask(*Make(server))->value, 1) << "no job";
+  EXPECT_EQ(budget.Read(), (std::vector<ComponentCalls>{{"judge", 3, 0}}));
+}
+
+TEST(HttpScorer, ARequestThatNoServerGotDoesNotCount) {
+  const auto away = NothingSent(absl::UnavailableError("cannot connect"));
+  const auto server = std::make_shared<FakeServer>(std::vector<absl::StatusOr<HttpReply>>{
+      away, away, HttpReply{422, "bad"}, away, HttpReply{200, kAccepted}});
+  InMemoryCallBudget budget;
+  const auto scorer = Make(server);
+  EXPECT_EQ(AskWithin(2, budget, *scorer).status().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(budget.Read(), (std::vector<ComponentCalls>{{"judge", 1, 0}}));
+  EXPECT_EQ(AskWithin(2, budget, *scorer)->value, 1);
+  EXPECT_EQ(budget.Read(), (std::vector<ComponentCalls>{{"judge", 2, 0}}));
+}
+
+TEST(HttpScorer, WithoutACallLeftTheRowWaitsAndNothingIsSent) {
+  const auto server = std::make_shared<FakeServer>(
+      std::vector<absl::StatusOr<HttpReply>>{HttpReply{200, kAccepted}});
+  InMemoryCallBudget budget;
+  const auto scorer = Make(server);
+  EXPECT_EQ(AskWithin(1, budget, *scorer)->value, 1);
+  EXPECT_EQ(AskWithin(1, budget, *scorer).status(),
+            absl::UnavailableError("reward.components.judge.max_calls: all 1 calls are used; raise "
+                                   "it and resume"));
+  EXPECT_EQ(server->calls.size(), 1);
+  EXPECT_EQ(AskWithin(2, budget, *scorer)->value, 1);
+}
+
+TEST(HttpScorer, ACallThatCannotBeCountedIsNotSent) {
+  class AwayBudget final : public CallBudget {
+    absl::StatusOr<bool> Spend(const std::string&, int64_t) override {
+      return absl::PermissionDeniedError("the password is being changed");
+    }
+  } budget;
+  const auto server = std::make_shared<FakeServer>(
+      std::vector<absl::StatusOr<HttpReply>>{HttpReply{200, kAccepted}});
+  EXPECT_EQ(AskWithin(1, budget, *Make(server)).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(server->calls.empty());
+}
+
+TEST(HttpScorer, ACachedScoreCostsNoCall) {
+  const auto server = std::make_shared<FakeServer>(
+      std::vector<absl::StatusOr<HttpReply>>{HttpReply{200, kAccepted}});
+  InMemoryCallBudget budget;
+  const CachingScorer scorer("judge", Make(server), std::make_shared<ScoreCache>(10));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(AskWithin(1, budget, scorer)->value, 1);
+  EXPECT_EQ(budget.Read(), (std::vector<ComponentCalls>{{"judge", 1, 0}}));
 }
 
 TEST(HttpScorers, WithoutAServerTheTypeIsRefused) {
