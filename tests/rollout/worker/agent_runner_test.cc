@@ -53,13 +53,14 @@ class AgentRunnerTest : public testing::Test {
     ASSERT_NE(*session, nullptr);
     SessionRequest request;
     request.text = "ab";
-    ASSERT_TRUE((*session)->Begin(std::move(request), Prompt).ok());
+    const absl::StatusOr<SessionTurn> turn = (*session)->Begin(std::move(request), Prompt);
+    ASSERT_TRUE(turn.ok()) << turn.status();
     GeneratedToken token;
     token.token.id = 'x';
     token.policy = {0, 3};
     token.finish = FinishReason::kStop;
-    (*session)->Add(token);
-    (*session)->End(absl::OkStatus(), "x");
+    (*session)->Add(turn->request, token);
+    (*session)->End(turn->request, absl::OkStatus(), "x");
   }
   void Answer(int64_t episode, absl::StatusOr<AgentReward> reward) {
     client_.events.push_back({episode, std::move(reward)});
@@ -154,8 +155,9 @@ TEST_F(AgentRunnerTest, AnAgentThatTheEngineFailedHasNotFailed) {
   const auto session = sessions_.Find(client_.tasks.at(1).api_key);
   SessionRequest request;
   request.text = "ab";
-  ASSERT_TRUE((*session)->Begin(std::move(request), Prompt).ok());
-  (*session)->End(absl::UnavailableError("the server is gone"), "");
+  const absl::StatusOr<SessionTurn> turn = (*session)->Begin(std::move(request), Prompt);
+  ASSERT_TRUE(turn.ok()) << turn.status();
+  (*session)->End(turn->request, absl::UnavailableError("the server is gone"), "");
   Answer(1, absl::InternalError("status 500: no model"));
   const std::vector<EpisodeResult> results = Advance();
   ASSERT_EQ(results.size(), 1U);
