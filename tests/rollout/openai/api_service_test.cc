@@ -48,8 +48,8 @@ class ApiServiceTest : public testing::Test {
     service_ = std::make_unique<ApiService>(options_, *tokenizer_, *loop_, clock_);
   }
   // An engine whose polls wait until `gate_` is notified, after the first `free` ones.
-  std::unique_ptr<ScriptedEngine> Gated(int free) {
-    auto engine = std::make_unique<ScriptedEngine>(/*max_sequences=*/1);
+  std::unique_ptr<ScriptedEngine> Gated(int free, int64_t max_sequences = 1) {
+    auto engine = std::make_unique<ScriptedEngine>(max_sequences);
     engine->on_poll = [this, free, polls = 0]() mutable {
       polling_.Notify();
       if (polls++ >= free) {
@@ -76,8 +76,9 @@ class ApiServiceTest : public testing::Test {
     return request;
   }
   // Opens a session and returns its key.
-  std::string OpenSession(int32_t conversations = 1) {
+  std::string OpenSession(int32_t conversations = 1, int64_t max_tokens = 1000) {
     SessionOptions session;
+    session.max_tokens = max_tokens;
     session.max_conversations = conversations;
     session.sampling.temperature = 0;
     session.sampling.max_new_tokens = 250;
@@ -431,6 +432,31 @@ TEST_F(ApiServiceTest, ASessionMayHaveSeveralConversations) {
   Call(Of(one, "/v1/completions", R"({"prompt": "a", "max_tokens": 3})"));
   ExpectError(Call(Of(one, "/v1/completions", R"({"prompt": "b"})")), 400,
               "may only be appended to");
+  ExpectNothingHeld();
+}
+
+TEST_F(ApiServiceTest, ConversationsOfASessionRunAtTheSameTimeAndShareItsTokens) {
+  options_.parser_threads = 1;
+  Start(Gated(2, /*max_sequences=*/2));
+  const std::string key = OpenSession(/*conversations=*/2, /*max_tokens=*/20);
+  const auto a = Begin(Of(key, "/v1/completions", R"({"prompt": "a", "max_tokens": 200})"));
+  ASSERT_TRUE(polling_.WaitFor(kGuard));
+  const auto b = Begin(Of(key, "/v1/completions", R"({"prompt": "b", "stream": true})"));
+  // The parser is done with the request before.
+  ExpectError(Call(Of(key, "/v1/completions", R"({"prompt": "b", "stream": true})")), 409,
+              "the same request");
+  gate_.Notify();
+  ASSERT_TRUE(a->done.WaitFor(kGuard));
+  ASSERT_TRUE(b->done.WaitFor(kGuard));
+  EXPECT_THAT(a->response().body, HasSubstr(R"("finish_reason":"length")"));
+  EXPECT_THAT(b->response().body, HasSubstr(R"("finish_reason":"length")"));
+  EXPECT_THAT(b->response().body, HasSubstr("[DONE]"));
+  ExpectError(Call(Of(key, "/v1/completions", R"({"prompt": "c"})")), 400, "max_episode_tokens");
+  const SessionRecord record = sessions_.Close(key);
+  EXPECT_EQ(record.limit, EpisodeLimit::kEpisodeTokens);
+  EXPECT_EQ(record.response.segments.size(), 2U);
+  EXPECT_GE(record.response.response_ids.size(), 2U + 20U);       // the prompts and max_tokens
+  EXPECT_LE(record.response.response_ids.size(), 2U + 20U + 1U);  // one more of the other request
   ExpectNothingHeld();
 }
 

@@ -331,7 +331,7 @@ TEST_F(SessionTest, ConversationsHaveRequestsAtTheSameTime) {
 
   const SessionRecord record = session.Close();
   EXPECT_EQ(record.requests, 4);
-  EXPECT_THAT(record.response.segments, ElementsAre(0, 9, 27));
+  EXPECT_THAT(record.response.segments, ElementsAre(0, 9, 26));
   EXPECT_EQ(record.response.response_ids[6], 'x');
   EXPECT_EQ(record.response.response_ids[9 + 6], 'z');
   EXPECT_EQ(record.response.response_ids.rbegin()[1], 'f');

@@ -108,6 +108,23 @@ TEST_F(AgentRunnerTest, SamplesOfAGroupHaveTheSameSeedAndSessionsOfTheirOwn) {
   EXPECT_NE(client_.tasks.at(1).api_key, client_.tasks.at(2).api_key);
 }
 
+TEST_F(AgentRunnerTest, AnEpisodeWhoseTokensAreUsedIsTruncatedWithTheReason) {
+  options_.max_episode_tokens = 1;
+  Make();
+  runner_->Start(Group(1, {0}));
+  Advance();
+  Generate(1);
+  SessionRequest request;
+  request.text = "abx?";
+  EXPECT_FALSE((*sessions_.Find(client_.tasks.at(1).api_key))->Begin(request, Prompt).ok());
+  Answer(1, AgentReward{1, false});
+  const std::vector<EpisodeResult> results = Advance();
+  ASSERT_EQ(results.size(), 1U);
+  EXPECT_EQ(results[0].response->finish, FinishReason::kLength);
+  EXPECT_EQ(runner_->counters().truncated, 1);
+  EXPECT_EQ(runner_->counters().truncated_by.at(EpisodeLimit::kEpisodeTokens), 1);
+}
+
 TEST_F(AgentRunnerTest, BoundsTheEpisodesOfTheAgent) {
   options_.max_concurrent = 1;
   Make();
