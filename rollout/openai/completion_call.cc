@@ -23,11 +23,10 @@ void CompletionCall::Start(CompletionPlan plan, const Tokenizer& tokenizer, Gene
     if (const auto gone = weak.lock()) gone->Abort(absl::CancelledError("the client is gone"));
   });
   if (call->plan_.session != nullptr) {
-    call->plan_.session->OnClosed(call->plan_.session_request,
-                                  [weak = std::weak_ptr<CompletionCall>(call)] {
-                                    if (const auto ended = weak.lock())
-                                      ended->Abort(Session::Ended());
-                                  });
+    auto closed = [weak = std::weak_ptr<CompletionCall>(call)] {
+      if (const auto ended = weak.lock()) ended->Abort(Session::Ended());
+    };
+    call->plan_.session->OnClosed(call->plan_.session_request, std::move(closed));
   }
   call->Submit();
 }
