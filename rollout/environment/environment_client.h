@@ -38,6 +38,7 @@ struct EpisodeAnswer {
   std::vector<std::string> tools = {};
   bool invalid = false;      // the action was invalid
   bool new_context = false;  // the messages replace the conversation
+  double cost = 0;           // of this reset or step
 };
 
 struct EpisodeEvent {

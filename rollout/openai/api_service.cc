@@ -308,6 +308,7 @@ absl::Status ApiService::PlanSession(std::shared_ptr<Session> session, std::stri
   if (!plan.repeated.empty()) return absl::OkStatus();
   plan.generation = std::move(turn->generation);
   plan.session = std::move(session);
+  plan.session_request = turn->request;
   return absl::OkStatus();
 }
 

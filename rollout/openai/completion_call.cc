@@ -23,9 +23,10 @@ void CompletionCall::Start(CompletionPlan plan, const Tokenizer& tokenizer, Gene
     if (const auto gone = weak.lock()) gone->Abort(absl::CancelledError("the client is gone"));
   });
   if (call->plan_.session != nullptr) {
-    call->plan_.session->OnClosed([weak = std::weak_ptr<CompletionCall>(call)] {
+    auto closed = [weak = std::weak_ptr<CompletionCall>(call)] {
       if (const auto ended = weak.lock()) ended->Abort(Session::Ended());
-    });
+    };
+    call->plan_.session->OnClosed(call->plan_.session_request, std::move(closed));
   }
   call->Submit();
 }
@@ -104,11 +105,14 @@ void CompletionCall::Submit() {
 }
 
 void CompletionCall::OnToken(size_t prompt, const GeneratedToken& generated) {
+  if (cut_) return;
   GeneratedToken token = generated;
   if (plan_.session != nullptr) {
-    plan_.session->Add(token);
+    cut_ = !plan_.session->Add(plan_.session_request, token);
+    if (cut_) token.finish = FinishReason::kLength;
     token.sample_index = 0;  // of the call
     said_->Add(prompt, token);
+    if (cut_) Cut();
   }
   std::string events = answer_.Add(prompt, token);
   if (events.empty()) return;
@@ -129,8 +133,17 @@ void CompletionCall::Abort(const absl::Status& reason) {
   for (const int64_t id : ids) queue_.Cancel(id);
 }
 
+void CompletionCall::Cut() {
+  std::vector<int64_t> ids;
+  {
+    const MutexLock lock(mu_);
+    ids = ids_;
+  }
+  for (const int64_t id : ids) queue_.Cancel(id);
+}
+
 void CompletionCall::OnEnd(size_t count, const absl::Status& status) {
-  if (!status.ok()) Abort(status);
+  if (!status.ok() && !(cut_ && absl::IsCancelled(status))) Abort(status);
   absl::Status outcome;
   {
     const MutexLock lock(mu_);
@@ -152,7 +165,9 @@ std::string CompletionCall::Said() const {
 
 void CompletionCall::Complete(const absl::Status& status) {
   // Before the client knows: it may send the next request at once.
-  if (plan_.session != nullptr) plan_.session->End(status, status.ok() ? Said() : "");
+  if (plan_.session != nullptr) {
+    plan_.session->End(plan_.session_request, status, status.ok() ? Said() : "");
+  }
   if (plan_.counts != nullptr) plan_.counts->Count(status);
   if (streaming_) {
     reply_->Write(status.ok() ? answer_.EndOfStream() : Answer::FailedStream(status));

@@ -26,8 +26,10 @@ struct CompletionPlan {
   std::vector<SamplingParams> sampling;  // by prompt
   uint64_t seed = 0;
   ToolCallFormat tool_format = ToolCallFormat::kNone;
-  // Records the call, which is its open request and has one prompt and n = 1. Null: nobody does.
+  // Records the call, which is an open request of it and has one prompt and n = 1. Null: nobody
+  // does.
   std::shared_ptr<Session> session = nullptr;
+  int64_t session_request = 0;        // the call's number there
   GenerationRequest generation = {};  // of the session
   // The answer to its only prompt, if it is known. Then it has no session.
   std::vector<GeneratedToken> repeated = {};
@@ -54,6 +56,8 @@ class CompletionCall : public std::enable_shared_from_this<CompletionCall> {
   void Submit();
   QueuedRequest MakeRequest(size_t prompt);
   void OnToken(size_t prompt, const GeneratedToken& generated);
+  // Ends the call after the token that it has, as if it was complete.
+  void Cut() ABSL_LOCKS_EXCLUDED(mu_);
   // Prompts of the call have ended: `count`, all with this status.
   void OnEnd(size_t count, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   // Cancels what still runs; `reason` is the call's error if it has none.
@@ -70,6 +74,7 @@ class CompletionCall : public std::enable_shared_from_this<CompletionCall> {
   Answer answer_;
   std::optional<Answer> said_;  // the whole answer, for the session
   bool streaming_ = false;
+  bool cut_ = false;  // the session needs no further token
 
   Mutex mu_;
   size_t running_ ABSL_GUARDED_BY(mu_);            // prompts that have not ended

@@ -19,6 +19,9 @@ constexpr char kSamplesHelp[] =
 constexpr char kEpisodesHelp[] =
     "Episodes that this engine played, by outcome; restarted: started over elsewhere; refused: all "
     "workers were full.";
+constexpr char kTruncatedHelp[] =
+    "Truncated episodes by limit: environment (or the agent), turns, time, cost, episode_tokens, "
+    "tokens (of a conversation), conversations.";
 constexpr char kVersionHelp[] = "Policy version: committed by the trainer, or held by an engine.";
 
 }  // namespace
@@ -102,6 +105,12 @@ class RolloutMetrics::Job {
     Count(name, kEpisodesHelp, Number(episodes.restarted), "outcome", "restarted");
     Count(name, kEpisodesHelp, Number(episodes.refused), "outcome", "refused");
     Count(name, kEpisodesHelp, Number(episodes.given_up), "outcome", "given_up");
+    for (size_t i = 0; i < kEpisodeLimitNames.size(); ++i) {
+      const auto found = episodes.truncated_by.find(static_cast<EpisodeLimit>(i));
+      const int64_t count = found == episodes.truncated_by.end() ? 0 : found->second;
+      Count("freshet_rollout_truncated_episodes_total", kTruncatedHelp, Number(count), "limit",
+            kEpisodeLimitNames[i]);
+    }
     Count("freshet_rollout_episode_turns_total", "Turns of the policy in episodes that ended.",
           Number(episodes.turns));
     Gauge("freshet_rollout_open_episodes", "Episodes that are being played.",

@@ -23,6 +23,9 @@ void RolloutStats::Add(const RolloutStats& other) {
   c.episodes.open += o.episodes.open;
   c.episodes.terminated += o.episodes.terminated;
   c.episodes.truncated += o.episodes.truncated;
+  for (const auto& [limit, count] : o.episodes.truncated_by) {
+    c.episodes.truncated_by[limit] += count;
+  }
   c.episodes.restarted += o.episodes.restarted;
   c.episodes.refused += o.episodes.refused;
   c.episodes.given_up += o.episodes.given_up;

@@ -4,91 +4,20 @@
 #include <iterator>
 #include <utility>
 
-#include "base/json_document.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "rollout/sessions/conversation.h"
 #include "rollout/sessions/whole_response.h"
 
 namespace freshet {
 namespace {
 
-// Whether two JSON texts mean the same.
-bool SameJson(const std::string& a, const std::string& b) {
-  if (a == b) return true;
-  const absl::StatusOr<nlohmann::json> left = ParseJson(a, "");
-  const absl::StatusOr<nlohmann::json> right = ParseJson(b, "");
-  return left.ok() && right.ok() && *left == *right;
-}
-
-size_t NumMessages(const std::string& messages) {
-  const absl::StatusOr<nlohmann::json> parsed = ParseJson(messages, "messages");
-  return parsed.ok() ? parsed->size() : 0;
-}
-
-// Tokens without loss before the first sampled one belong to its span.
-void AppendSampled(const GeneratedToken& token, bool truncates, Response& response) {
-  const auto at = static_cast<int32_t>(response.response_ids.size());
-  response.response_ids.push_back(token.token.id);
-  response.behavior_logprobs.push_back(token.token.logprob);
-  response.loss_mask.push_back(1);
-  if (truncates) {
-    response.sampling_logprobs.resize(static_cast<size_t>(at), 0.0F);
-    response.sampling_logprobs.push_back(token.token.sampling_logprob);
-  }
-  if (response.spans.empty()) {
-    response.spans.push_back({token.policy, 0, at + 1});
-  } else if (response.spans.back().policy != token.policy) {
-    response.spans.push_back({token.policy, at, at + 1});
-  }
-  response.spans.back().end = at + 1;
-}
-
 // Of what the latest request of each conversation says; each is parsed to see which one continues.
 constexpr size_t kMaxSessionBytes = size_t{16} << 20;
-
-size_t SizeOf(const SessionRequest& request) {
-  return request.conversation.messages.size() + request.conversation.tools.size() +
-         request.text.size() + request.ids.size() * sizeof(int32_t);
-}
+// A request is planned without the lock. Another one may then continue the same conversation first,
+// which happens rarely, and hardly ever twice.
+constexpr int kMaxPlans = 8;
 
 }  // namespace
-
-absl::Status Session::CheckContinues(const Recorded& recorded, const SessionRequest& request) {
-  const SessionRequest& latest = recorded.latest;
-  if (request.chat != latest.chat) {
-    return InvalidArgument("a session is either a chat or a completion, not both");
-  }
-  if (request.chat) {
-    if (!SameJson(request.conversation.tools, latest.conversation.tools)) {
-      return InvalidArgument("the tools differ from those of the session's earlier requests");
-    }
-    if (!SameJson(request.conversation.kwargs, latest.conversation.kwargs)) {
-      return InvalidArgument(
-          "chat_template_kwargs differ from those of the session's earlier requests");
-    }
-    return CheckAppended(latest.conversation.messages, recorded.answer,
-                         request.conversation.messages);
-  }
-  if (!request.ids.empty()) {
-    std::vector<int32_t> before = recorded.prompt;
-    const std::vector<int32_t>& after = recorded.after.response_ids;
-    before.insert(before.end(), after.begin(), after.end());
-    if (request.ids.size() >= before.size() &&
-        std::equal(before.begin(), before.end(), request.ids.begin())) {
-      return absl::OkStatus();
-    }
-    return InvalidArgument("does not begin with the ", before.size(),
-                           " tokens of the session so far, which may only be appended to");
-  }
-  if (!latest.ids.empty()) {
-    return InvalidArgument("is a text, but the session's earlier prompts are token ids");
-  }
-  const std::string before = latest.text + recorded.answer;
-  if (request.text.starts_with(before)) return absl::OkStatus();
-  return InvalidArgument("does not begin with the ", before.size(),
-                         " bytes of the session so far, which may only be appended to");
-}
 
 Session::Session(SessionOptions options, const Tokenizer& tokenizer)
     : options_(std::move(options)), tokenizer_(tokenizer) {}
@@ -97,45 +26,89 @@ absl::Status Session::Ended() {
   return absl::UnauthenticatedError("the session of this API key has ended");
 }
 
-absl::Status Session::CheckOpen() const {
+absl::Status Session::CheckMayBegin(const SessionRequest& request) {
   if (closed_) return Ended();
-  if (busy_) {
-    return absl::AbortedError("another request of this session runs: a session has one at a time");
+  if (options_.max_conversations == 1 && !open_.empty()) {
+    return absl::AbortedError(
+        "another request of this session runs: a session with one conversation has one at a time");
+  }
+  size_t bytes = SizeOf(request);
+  for (const auto& [number, open] : open_) {
+    if (!request.digest.empty() && open.request->digest == request.digest) {
+      return absl::AbortedError("the same request of this session runs already");
+    }
+    bytes += SizeOf(*open.request);
+  }
+  if (FindAnswered(request.digest) != nullptr) return absl::OkStatus();
+  if (answered_ + std::ssize(open_) >= options_.max_requests) {
+    return InvalidArgument("the session has had its ", options_.max_requests, " requests");
+  }
+  if (tokens_ >= options_.max_tokens) {
+    Refused(EpisodeLimit::kEpisodeTokens);
+    return InvalidArgument("the episode has generated its ", options_.max_tokens,
+                           " tokens (environment.max_episode_tokens)");
+  }
+  for (const auto& [number, conversation] : conversations_) {
+    if (conversation.recorded != nullptr) bytes += SizeOf(*conversation.recorded->latest);
+  }
+  if (conversations_.size() > 1 && bytes > kMaxSessionBytes) {
+    return InvalidArgument("the session's conversations have ", bytes, " bytes, more than ",
+                           kMaxSessionBytes);
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<size_t> Session::Choose(const History& history, const SessionRequest& request) {
-  const size_t count = history.conversations.size();
-  if (count == 0) return size_t{0};
-  absl::Status why = CheckContinues(*history.conversations[history.latest], request);
-  if (why.ok()) return history.latest;
-  if (options_.max_conversations == 1) return why;
-  for (size_t i = count; i-- > 0;) {
-    if (CheckContinues(*history.conversations[i], request).ok()) return i;
+Session::Conversation* Session::FindAnswered(const std::string& digest) {
+  if (digest.empty()) return nullptr;
+  for (auto& [number, conversation] : conversations_) {
+    if (conversation.recorded != nullptr && conversation.recorded->latest->digest == digest) {
+      return &conversation;
+    }
   }
-  if (static_cast<int64_t>(count) < options_.max_conversations) return count;
-  SetExhausted();
-  return InvalidArgument("continues none of the ", count,
-                         " conversations of the session, which are the most it may have "
-                         "(environment.max_conversations); not the latest one, because: ",
-                         Message(why));
+  return nullptr;
 }
 
-absl::StatusOr<std::vector<int32_t>> Session::Appended(const Recorded& recorded,
-                                                       const SessionRequest& request) const {
-  const SessionRequest& latest = recorded.latest;
-  const std::vector<int32_t>& after = recorded.after.response_ids;
-  if (request.chat) {
-    return EncodeAfter(tokenizer_, request.conversation, NumMessages(latest.conversation.messages),
-                       after.back());
+Session::View Session::MakeView() const {
+  View view;
+  view.latest = latest_;
+  view.count = conversations_.size();
+  view.tokens_left = options_.max_tokens - tokens_;
+  for (const auto& [number, conversation] : conversations_) {
+    if (!conversation.open) view.free.emplace(number, conversation.recorded);
   }
-  if (!request.ids.empty()) {
-    return std::vector<int32_t>(
-        request.ids.begin() + std::ssize(recorded.prompt) + std::ssize(after), request.ids.end());
+  for (const auto& [number, open] : open_) {
+    if (!open.tokens.empty() && open.tokens.back().finish != FinishReason::kNone) {
+      view.ending.push_back(open.request);
+    }
   }
-  const size_t before = latest.text.size() + recorded.answer.size();
-  return tokenizer_.Encode(std::string_view(request.text).substr(before));
+  return view;
+}
+
+absl::StatusOr<std::optional<size_t>> Session::Choose(const View& view,
+                                                      const SessionRequest& request) {
+  if (view.count == 0) return std::nullopt;
+  absl::Status why = absl::OkStatus();
+  const auto latest = view.free.find(view.latest);
+  if (latest != view.free.end()) {
+    why = CheckContinues(*latest->second, request);
+    if (why.ok()) return view.latest;
+    if (options_.max_conversations == 1) return why;
+  }
+  for (auto it = view.free.rbegin(); it != view.free.rend(); ++it) {
+    if (CheckContinues(*it->second, request).ok()) return it->first;
+  }
+  for (const std::shared_ptr<const SessionRequest>& ending : view.ending) {
+    if (BeginsWith(*ending, request)) {
+      return absl::AbortedError("the answer that this request repeats is not yet recorded");
+    }
+  }
+  if (static_cast<int64_t>(view.count) < options_.max_conversations) return std::nullopt;
+  const MutexLock lock(mu_);
+  Refused(EpisodeLimit::kConversations);
+  return InvalidArgument("continues none of the ", view.count,
+                         " conversations of the session, which are the most it may have "
+                         "(environment.max_conversations)",
+                         why.ok() ? "" : "; not the latest one, because: ", Message(why));
 }
 
 SamplingParams Session::Sampling(const SessionRequest& request, int32_t max_new_tokens) const {
@@ -151,52 +124,43 @@ SamplingParams Session::Sampling(const SessionRequest& request, int32_t max_new_
   return sampling;
 }
 
-void Session::SetExhausted() {
-  const MutexLock lock(mu_);
-  exhausted_ = true;
-}
-
-absl::StatusOr<Session::Open> Session::Plan(const History& history, SessionRequest request,
-                                            FirstPrompt first_prompt) {
-  if (history.requests >= options_.max_requests) {
-    return InvalidArgument("the session has had its ", options_.max_requests, " requests");
-  }
-  size_t bytes = SizeOf(request);
-  for (const auto& recorded : history.conversations) bytes += SizeOf(recorded->latest);
-  if (history.conversations.size() > 1 && bytes > kMaxSessionBytes) {
-    return InvalidArgument("the session's conversations have ", bytes, " bytes, more than ",
-                           kMaxSessionBytes);
-  }
-  Open open;
+absl::StatusOr<Session::Plan> Session::MakePlan(const View& view,
+                                                std::shared_ptr<const SessionRequest> request,
+                                                FirstPrompt first_prompt) {
+  Plan plan;
+  Open& open = plan.open;
   int64_t used = 0;
-  FRESHET_ASSIGN_OR_RETURN(open.conversation, Choose(history, request));
-  if (open.conversation == history.conversations.size()) {
+  FRESHET_ASSIGN_OR_RETURN(plan.conversation, Choose(view, *request));
+  if (plan.conversation.has_value()) {
+    plan.recorded = view.free.at(*plan.conversation);
+    FRESHET_ASSIGN_OR_RETURN(open.appended, AppendedIds(tokenizer_, *plan.recorded, *request));
+    used = std::ssize(plan.recorded->prompt) + std::ssize(plan.recorded->after.response_ids);
+  } else {
     FRESHET_ASSIGN_OR_RETURN(open.prompt, first_prompt());
     if (open.prompt.empty()) return InvalidArgument("has no tokens");
-  } else {
-    const Recorded& recorded = *history.conversations[open.conversation];
-    FRESHET_ASSIGN_OR_RETURN(open.appended, Appended(recorded, request));
-    used = std::ssize(recorded.prompt) + std::ssize(recorded.after.response_ids);
   }
   used += std::ssize(open.prompt) + std::ssize(open.appended);
   const int64_t left = options_.sampling.max_new_tokens - used;
   if (left < 1) {
-    SetExhausted();
+    const MutexLock lock(mu_);
+    Refused(EpisodeLimit::kTokens);
     return InvalidArgument("the conversation has ", used, " tokens, which leaves none of the ",
                            options_.sampling.max_new_tokens,
                            " that it may have (rollout.max_new_tokens)");
   }
-  open.limited = !request.max_tokens.has_value() || *request.max_tokens >= left;
-  open.limit = static_cast<int32_t>(open.limited ? left : *request.max_tokens);
+  open.limited = !request->max_tokens.has_value() || *request->max_tokens >= left;
+  const int64_t most = open.limited ? left : *request->max_tokens;
+  open.cut = view.tokens_left < most;
+  open.limit = static_cast<int32_t>(std::min(most, view.tokens_left));
   open.request = std::move(request);
-  return open;
+  plan.turn = MakeTurn(plan.recorded.get(), open);
+  return plan;
 }
 
-SessionTurn Session::MakeTurn(const Recorded* recorded, const Open& open) const {
+SessionTurn Session::MakeTurn(const RecordedConversation* recorded, const Open& open) const {
   SessionTurn turn;
   GenerationRequest& generation = turn.generation;
   generation.lane = options_.lane;
-  generation.seed = SegmentSeed(options_.seed, open.conversation);
   generation.ordinal = options_.ordinal;
   generation.sample_indices = {options_.sample_index};
   generation.prompt_ids = recorded == nullptr ? open.prompt : recorded->prompt;
@@ -209,16 +173,17 @@ SessionTurn Session::MakeTurn(const Recorded* recorded, const Open& open) const 
     generation.partials.push_back(std::move(partial));
   }
   const auto kept = static_cast<int32_t>(turn.prompt_ids.size() - generation.prompt_ids.size());
-  generation.sampling = Sampling(open.request, kept + open.limit);
+  generation.sampling = Sampling(*open.request, kept + open.limit);
   return turn;
 }
 
-SessionTurn Session::Repeat(const Recorded& recorded) const {
+SessionTurn Session::Repeat(const RecordedConversation& recorded) const {
   SessionTurn turn;
   turn.repeated = recorded.tokens;
   std::vector<int32_t>& stop_ids = turn.generation.sampling.stop_ids;
   stop_ids = options_.sampling.stop_ids;
-  stop_ids.insert(stop_ids.end(), recorded.latest.stop_ids.begin(), recorded.latest.stop_ids.end());
+  const std::vector<int32_t>& own = recorded.latest->stop_ids;
+  stop_ids.insert(stop_ids.end(), own.begin(), own.end());
   turn.prompt_ids = recorded.prompt;
   const std::vector<int32_t>& after = recorded.after.response_ids;
   turn.prompt_ids.insert(turn.prompt_ids.end(), after.begin(),
@@ -227,108 +192,145 @@ SessionTurn Session::Repeat(const Recorded& recorded) const {
 }
 
 absl::StatusOr<SessionTurn> Session::Begin(SessionRequest request, FirstPrompt first_prompt) {
-  History history;
-  std::shared_ptr<const Recorded> latest;
-  bool repeats = false;
-  {
-    const MutexLock lock(mu_);
-    FRESHET_RETURN_IF_ERROR(CheckOpen());
-    history = history_;
-    if (!history.conversations.empty()) latest = history.conversations[history.latest];
-    repeats =
-        latest != nullptr && !request.digest.empty() && request.digest == latest->latest.digest;
-    if (repeats && ++repeats_ > options_.max_repeats) {
-      return InvalidArgument("the answer to this request was repeated ", options_.max_repeats,
-                             " times already");
+  const auto asked = std::make_shared<const SessionRequest>(std::move(request));
+  for (int i = 0; i < kMaxPlans; ++i) {
+    View view;
+    std::shared_ptr<const RecordedConversation> answered;
+    {
+      const MutexLock lock(mu_);
+      FRESHET_RETURN_IF_ERROR(CheckMayBegin(*asked));
+      if (Conversation* const found = FindAnswered(asked->digest); found != nullptr) {
+        if (++found->repeats > options_.max_repeats) {
+          return InvalidArgument("the answer to this request was repeated ", options_.max_repeats,
+                                 " times already");
+        }
+        answered = found->recorded;
+      } else {
+        view = MakeView();
+      }
     }
-    busy_ = !repeats;
+    if (answered != nullptr) return Repeat(*answered);
+    FRESHET_ASSIGN_OR_RETURN(Plan plan, MakePlan(view, asked, first_prompt));
+    const MutexLock lock(mu_);
+    FRESHET_RETURN_IF_ERROR(CheckMayBegin(*asked));
+    // Its answer may have been recorded since.
+    if (FindAnswered(asked->digest) == nullptr && Commit(plan)) return std::move(plan.turn);
   }
-  if (repeats) return Repeat(*latest);
-  absl::StatusOr<Open> open = Plan(history, std::move(request), first_prompt);
-  std::optional<SessionTurn> turn;
-  if (open.ok()) {
-    const bool begins = open->conversation == history.conversations.size();
-    turn = MakeTurn(begins ? nullptr : history.conversations[open->conversation].get(), *open);
-  }
-  const MutexLock lock(mu_);
-  if (open.ok() && closed_) {
-    open = Ended();
-  }
-  if (!open.ok()) {
-    busy_ = false;
-    return open.status();
-  }
-  open_ = *std::move(open);
-  return *std::move(turn);
+  return absl::AbortedError("too many requests of this session begin at the same time");
 }
 
-void Session::Add(const GeneratedToken& token) {
-  const MutexLock lock(mu_);
-  if (open_.has_value()) open_->tokens.push_back(token);
+bool Session::Commit(Plan& plan) {
+  size_t number = 0;
+  if (plan.conversation.has_value()) {
+    number = *plan.conversation;
+    const Conversation& conversation = conversations_.at(number);
+    if (conversation.open || conversation.recorded != plan.recorded) return false;
+  } else {
+    if (std::ssize(conversations_) >= options_.max_conversations) return false;
+    while (conversations_.contains(number)) ++number;
+  }
+  conversations_[number].open = true;
+  plan.open.conversation = number;
+  plan.turn.generation.seed = SegmentSeed(options_.seed, number);
+  plan.turn.request = ++begun_;
+  open_.emplace(begun_, std::move(plan.open));
+  return true;
 }
 
-void Session::End(const absl::Status& status, std::string answer) {
+bool Session::Add(int64_t request, const GeneratedToken& token) {
   const MutexLock lock(mu_);
-  if (!open_.has_value()) return;
-  Open open = *std::move(open_);
-  open_.reset();
-  on_closed_ = nullptr;
-  busy_ = false;
-  engine_error_ =
-      absl::IsInternal(status) || absl::IsUnavailable(status) ? status : absl::OkStatus();
-  if (!status.ok() || open.tokens.empty()) return;
-  std::vector<std::shared_ptr<const Recorded>>& conversations = history_.conversations;
-  const bool begins = open.conversation == conversations.size();
-  if (begins) conversations.emplace_back();
-  std::shared_ptr<const Recorded>& conversation = conversations[open.conversation];
-  auto recorded = begins ? std::make_shared<Recorded>() : std::make_shared<Recorded>(*conversation);
+  const auto found = open_.find(request);
+  if (found == open_.end()) return true;
+  Open& open = found->second;
+  open.tokens.push_back(token);
+  if (++tokens_ < options_.max_tokens || token.finish == FinishReason::kStop) return true;
+  open.cut = true;
+  open.tokens.back().finish = FinishReason::kLength;
+  return token.finish == FinishReason::kLength;
+}
+
+void Session::Refused(EpisodeLimit limit) { SetLimit(++begun_, limit); }
+
+void Session::SetLimit(int64_t request, std::optional<EpisodeLimit> limit) {
+  if (limit == EpisodeLimit::kEpisodeTokens) cut_ = true;
+  if (request < limit_of_) return;
+  limit_of_ = request;
+  if (limit.has_value() || options_.max_conversations > 1) limit_ = limit;
+}
+
+void Session::SetEngineError(int64_t request, const absl::Status& status) {
+  if (absl::IsInternal(status) || absl::IsUnavailable(status)) {
+    engine_error_ = status;
+    failed_before_ = begun_;
+  } else if (request > failed_before_) {
+    engine_error_ = absl::OkStatus();
+  }
+}
+
+void Session::End(int64_t request, const absl::Status& status, std::string answer) {
+  const MutexLock lock(mu_);
+  auto node = open_.extract(request);
+  if (node.empty()) return;
+  Open& open = node.mapped();
+  Conversation& conversation = conversations_.at(open.conversation);
+  conversation.open = false;
+  SetEngineError(request, status);
+  if (!status.ok() || open.tokens.empty()) {
+    tokens_ -= std::ssize(open.tokens);
+    if (conversation.recorded == nullptr) conversations_.erase(open.conversation);
+    return;
+  }
+  const bool begins = conversation.recorded == nullptr;
+  auto recorded = begins ? std::make_shared<RecordedConversation>()
+                         : std::make_shared<RecordedConversation>(*conversation.recorded);
   if (begins) recorded->prompt = std::move(open.prompt);
-  AppendWithoutLoss(open.appended, recorded->after);
-  const bool truncates = options_.sampling.ChangesDistribution();
-  for (const GeneratedToken& token : open.tokens) {
-    AppendSampled(token, truncates, recorded->after);
+  AppendTurn(open.appended, open.tokens, options_.sampling.ChangesDistribution(), recorded->after);
+  std::optional<EpisodeLimit> limit;
+  if (open.tokens.back().finish == FinishReason::kLength) {
+    if (open.limited) limit = EpisodeLimit::kTokens;
+    if (open.cut) limit = EpisodeLimit::kEpisodeTokens;
   }
-  if (options_.max_conversations > 1) exhausted_ = false;
-  exhausted_ |= open.limited && open.tokens.back().finish == FinishReason::kLength;
+  SetLimit(request, limit);
   recorded->latest = std::move(open.request);
   recorded->answer = std::move(answer);
   recorded->tokens = std::move(open.tokens);
-  conversation = std::move(recorded);
-  history_.latest = open.conversation;
-  ++history_.requests;
-  repeats_ = 0;
+  conversation.recorded = std::move(recorded);
+  conversation.repeats = 0;
+  latest_ = open.conversation;
+  ++answered_;
 }
 
-void Session::OnClosed(std::function<void()> closed) {
+void Session::OnClosed(int64_t request, std::function<void()> closed) {
   {
     const MutexLock lock(mu_);
-    if (!closed_) {
-      on_closed_ = std::move(closed);
-      return;
-    }
+    const auto found = open_.find(request);
+    if (found != open_.end()) found->second.on_closed = std::move(closed);
+    if (!closed_) return;
   }
   closed();
 }
 
 SessionRecord Session::Close() {
-  std::function<void()> on_closed;
+  std::map<int64_t, Open> open;
   SessionRecord record;
   {
     const MutexLock lock(mu_);
     closed_ = true;
-    open_.reset();
-    on_closed.swap(on_closed_);
-    record.exhausted = exhausted_;
+    open.swap(open_);
+    record.limit = cut_ ? EpisodeLimit::kEpisodeTokens : limit_;
     record.engine_error = engine_error_;
-    record.requests = history_.requests;
+    record.requests = answered_;
     std::vector<Response> segments;
-    segments.reserve(history_.conversations.size());
-    for (const auto& recorded : history_.conversations) {
-      segments.push_back(WithPrompt(recorded->prompt, recorded->after));
+    segments.reserve(conversations_.size());
+    for (const auto& [number, conversation] : conversations_) {
+      if (conversation.recorded == nullptr) continue;
+      segments.push_back(WithPrompt(conversation.recorded->prompt, conversation.recorded->after));
     }
     if (!segments.empty()) record.response = JoinSegments(std::move(segments));
   }
-  if (on_closed) on_closed();
+  for (const auto& [number, request] : open) {
+    if (request.on_closed) request.on_closed();
+  }
   return record;
 }
 

@@ -1,6 +1,7 @@
 #include "rollout/worker/agent_runner.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_replace.h"
 #include "base/random.h"
@@ -59,6 +60,7 @@ void AgentRunner::Play(Group& group, Episode& episode) {
   session.sample_index = episode.index;
   session.sampling = spec.sampling;
   session.max_conversations = options_.max_conversations;
+  session.max_tokens = options_.max_episode_tokens;
   absl::StatusOr<std::string> key = sessions_.Open(std::move(session));
   if (!key.ok()) return Fail(group, episode, key.status());
   episode.key = *std::move(key);
@@ -128,10 +130,11 @@ void AgentRunner::Finish(Group& group, Episode& episode, const AgentReward& rewa
   }
   answered_ = true;
   ++answers_;
-  const bool truncated = reward.truncated || record.exhausted;
-  ++(truncated ? counters_.truncated : counters_.terminated);
+  std::optional<EpisodeLimit> limit = record.limit;
+  if (!limit.has_value() && reward.truncated) limit = EpisodeLimit::kEnvironment;
+  CountEnd(limit, counters_);
   counters_.turns += record.requests;
-  record.response.finish = truncated ? FinishReason::kLength : FinishReason::kStop;
+  record.response.finish = limit.has_value() ? FinishReason::kLength : FinishReason::kStop;
   record.response.env_reward = reward.reward;
   results_.push_back({group.spec.lane, group.spec.id, episode.index, std::move(record.response)});
   table_.Remove(group, episode);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -27,13 +28,14 @@ struct AgentOptions : EpisodeRetries {
   absl::Duration timeout = absl::Minutes(10);  // of an episode
   int64_t max_concurrent = 64;                 // episodes that the agent plays at a time
   int32_t max_conversations = 1;               // of an episode; see SessionOptions
+  int64_t max_episode_tokens = std::numeric_limits<int64_t>::max();  // generated in an episode
 };
 
 // Plays episodes with an agent that generates through OpenAI's API: opens a session, calls the
 // agent with the session's key, and takes what the session recorded once the agent has answered
 // with the reward. The response is the whole sequence, beginning with the agent's first prompt;
 // several conversations are its segments.
-// finish is kLength if the agent says so or the session's tokens were used up, otherwise kStop.
+// finish is kLength if the agent says so or the session has reached a limit, otherwise kStop.
 //
 // A failed call restarts with a new session. Requests of sessions reach the engine through the
 // queue, which takes its outputs: Advance ignores them.

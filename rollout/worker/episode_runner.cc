@@ -53,6 +53,8 @@ void EpisodeRunner::Open(Group& group, Episode& episode) {
   episode.prompt.clear();
   episode.response = {};
   episode.reward = 0;
+  episode.cost = 0;
+  episode.tokens = 0;
   episode.step_rewards.clear();
   episode.invalid_turns.clear();
   episode.turns = 0;
@@ -133,6 +135,7 @@ void EpisodeRunner::TakeOutput(GenerationOutput output) {
   episode.turn_begin = static_cast<int32_t>(begin);
   episode.response = std::move(output.response);
   episode.response.finish = FinishReason::kNone;
+  episode.tokens += std::ssize(episode.response.response_ids) - episode.turn_begin;
   ++episode.turns;
   episode.state = State::kStepping;
   const std::vector<int32_t>& ids = episode.response.response_ids;
@@ -172,6 +175,13 @@ void EpisodeRunner::TakeAnswer(Group& group, Episode& episode, const EpisodeAnsw
     client_.Close(episode.id);
     return Fail(group, episode, Internal("the environment gave a reward that is not finite"));
   }
+  if (!std::isfinite(answer.cost) || answer.cost < 0) {
+    client_.Close(episode.id);
+    return Fail(group, episode,
+                Internal("the environment gave a cost that is not finite and at "
+                         "least 0: ",
+                         answer.cost));
+  }
   if (reset && (answer.terminated || answer.truncated)) {
     client_.Close(episode.id);
     return Fail(group, episode, Internal("the environment ended the episode at its reset"));
@@ -181,6 +191,7 @@ void EpisodeRunner::TakeAnswer(Group& group, Episode& episode, const EpisodeAnsw
     client_.Close(episode.id);
     return Fail(group, episode, Internal("the sum of the environment's rewards is not finite"));
   }
+  episode.cost += answer.cost;
   if (!reset) {
     const auto turn_end = static_cast<int32_t>(episode.response.response_ids.size());
     episode.step_rewards.push_back({turn_end, answer.reward});
@@ -188,10 +199,12 @@ void EpisodeRunner::TakeAnswer(Group& group, Episode& episode, const EpisodeAnsw
       episode.invalid_turns.push_back({episode.turn_begin, turn_end});
     }
   }
-  if (answer.terminated) return Finish(group, episode, true);
-  const bool late = !reset && clock_.Now() - episode.began >= options_.max_time;
-  if (answer.truncated || episode.turns >= options_.max_turns || late) {
-    return Finish(group, episode, false);
+  if (answer.terminated) return Finish(group, episode, std::nullopt);
+  if (answer.truncated) return Finish(group, episode, EpisodeLimit::kEnvironment);
+  if (!reset) {
+    const std::optional<EpisodeLimit> reached = ReachedLimit(
+        {episode.turns, episode.tokens, episode.cost, clock_.Now() - episode.began}, options_);
+    if (reached.has_value()) return Finish(group, episode, reached);
   }
   if (!reset && answer.new_context) return BeginContext(group, episode, answer);
   const size_t before = episode.response.response_ids.size();
@@ -214,7 +227,7 @@ void EpisodeRunner::TakeAnswer(Group& group, Episode& episode, const EpisodeAnsw
   if (!response.sampling_logprobs.empty()) response.sampling_logprobs.resize(before);
   response.loss_mask.resize(before);
   response.spans.back().end = static_cast<int32_t>(before);
-  Finish(group, episode, false);
+  Finish(group, episode, EpisodeLimit::kTokens);
 }
 
 // The ids that an answer appends to the response. The answer to a reset begins the conversation.
@@ -274,13 +287,13 @@ void EpisodeRunner::BeginContext(Group& group, Episode& episode, const EpisodeAn
                                           "and environment.max_conversations above 1")));
   }
   if (std::ssize(episode.segments) + 1 >= options_.max_conversations) {
-    return Finish(group, episode, false);
+    return Finish(group, episode, EpisodeLimit::kConversations);
   }
   absl::StatusOr<std::vector<int32_t>> prompt = episode.conversation->Start(answer);
   if (!prompt.ok()) return GiveUp(group, episode, EncodeError(answer, prompt.status()));
   // No room for a turn in it.
   if (std::ssize(*prompt) >= group.spec.sampling.max_new_tokens) {
-    return Finish(group, episode, false);
+    return Finish(group, episode, EpisodeLimit::kTokens);
   }
   episode.response.step_rewards = std::exchange(episode.step_rewards, {});
   MaskTurns(std::exchange(episode.invalid_turns, {}), episode.response);
@@ -304,9 +317,9 @@ void EpisodeRunner::Fail(Group& group, Episode& episode, const absl::Status& sta
                   " failures, the last: ", Message(status)));
 }
 
-void EpisodeRunner::Finish(Group& group, Episode& episode, bool terminated) {
+void EpisodeRunner::Finish(Group& group, Episode& episode, std::optional<EpisodeLimit> limit) {
   client_.Close(episode.id);
-  ++(terminated ? counters_.terminated : counters_.truncated);
+  CountEnd(limit, counters_);
   counters_.turns += episode.turns;
   episode.response.step_rewards = std::move(episode.step_rewards);
   MaskTurns(std::exchange(episode.invalid_turns, {}), episode.response);
@@ -315,7 +328,7 @@ void EpisodeRunner::Finish(Group& group, Episode& episode, bool terminated) {
     episode.segments.push_back(WithPrompt(episode.prompt, response));
     response = JoinSegments(std::move(episode.segments));
   }
-  response.finish = terminated ? FinishReason::kStop : FinishReason::kLength;
+  response.finish = limit.has_value() ? FinishReason::kLength : FinishReason::kStop;
   response.env_reward = episode.reward;
   results_.push_back({group.spec.lane, group.spec.id, episode.index, std::move(response)});
   Remove(group, episode);
@@ -351,10 +364,11 @@ int32_t EpisodeRunner::MostTokens(const Group& group, const Episode& episode) co
 }
 
 int32_t EpisodeRunner::TurnLimit(const Group& group, const Episode& episode) const {
-  const int32_t most = MostTokens(group, episode);
-  if (options_.max_turn_tokens <= 0) return most;
   const auto size = static_cast<int32_t>(episode.response.response_ids.size());
-  return size + std::min(options_.max_turn_tokens, most - size);
+  int64_t turn = std::min<int64_t>(MostTokens(group, episode) - size,
+                                   options_.max_episode_tokens - episode.tokens);
+  if (options_.max_turn_tokens > 0) turn = std::min<int64_t>(turn, options_.max_turn_tokens);
+  return size + static_cast<int32_t>(turn);
 }
 
 void EpisodeRunner::SubmitReady() {
@@ -418,6 +432,7 @@ absl::Status EpisodeRunner::SubmitTurns(Group& group, const std::vector<Episode*
   request.ordinal = group.spec.ordinal;
   request.sampling = group.spec.sampling;
   request.sampling.max_new_tokens = limit;
+  request.sampling.min_new_tokens = std::min(request.sampling.min_new_tokens, limit);
   bool kept = false;
   for (const Episode* episode : turns) {
     request.sample_indices.push_back(episode->index);

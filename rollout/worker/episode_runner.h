@@ -32,28 +32,24 @@ struct EpisodeText {
   std::function<absl::StatusOr<EpisodeConversation>(const std::string& prompt)> converse = nullptr;
 };
 
-struct EpisodeOptions : EpisodeRetries {
+struct EpisodeOptions : EpisodeRetries, EpisodeLimits {
   std::string environment;  // its name on the worker; "": the worker's only environment
   std::string label;        // in messages; "": same as `environment`
   // Task of a row (kTaskField) -> its `environment`, if that is another one.
   std::map<std::string, std::string> environment_by_task;
   std::map<std::string, std::string> options;  // a row's field of the same name overrides it
-  int32_t max_turns = 8;
-  int32_t max_turn_tokens = 0;    // tokens per turn; 0: bounded by max_new_tokens only
-  int32_t max_conversations = 1;  // the episode is truncated when another one would begin
-  // The episode is truncated after the first turn that ends later.
-  absl::Duration max_time = absl::InfiniteDuration();
+  int32_t max_turn_tokens = 0;                 // tokens per turn; 0: bounded by max_new_tokens only
+  int32_t max_conversations = 1;    // the episode is truncated when another one would begin
   bool mask_invalid_turns = false;  // turns that the environment calls invalid bear no loss
   double trace_ratio = 0;           // share of samples with lifecycle logging
 };
 
 // Plays episodes: generates a turn, sends its text to the environment, appends the answer as
 // observation tokens (loss mask 0, log-prob 0, in the span of the preceding turn), and repeats
-// until the environment ends the episode, max_turns are played, max_time has passed or the response
-// is full. The response is the whole sequence; env_reward is the sum of the rewards. finish is
-// kStop if the environment ended the episode and kLength if it was cut off. The environment's last
-// observation, which no turn follows, is left out. Invalid turns may bear no loss
-// (invalid_turns.h).
+// until the environment ends the episode, one of EpisodeLimits is reached or the response is full.
+// The response is the whole sequence; env_reward is the sum of the rewards. finish is kStop if the
+// environment ended the episode and kLength if it was cut off. The environment's last observation,
+// which no turn follows, is left out. Invalid turns may bear no loss (invalid_turns.h).
 //
 // If observations are messages, the chat template renders them, and every episode has a prompt of
 // its own instead of the group's: the row's messages with those of the reset. The response begins
@@ -98,6 +94,8 @@ class EpisodeRunner final : public Episodes {
     int32_t turn_begin = 0;                 // of the latest turn in `response`
     std::vector<TokenRange> invalid_turns;  // in `response`
     double reward = 0;
+    double cost = 0;
+    int64_t tokens = 0;                    // generated
     std::vector<StepReward> step_rewards;  // ends in `response`
     int32_t turns = 0;
     absl::Time began;
@@ -119,7 +117,8 @@ class EpisodeRunner final : public Episodes {
   absl::Status EncodeError(const EpisodeAnswer& answer, const absl::Status& why) const;
   void BeginContext(Group& group, Episode& episode, const EpisodeAnswer& answer);
   void Fail(Group& group, Episode& episode, const absl::Status& status);
-  void Finish(Group& group, Episode& episode, bool terminated);
+  // `limit`: what truncates the episode; absent: it has terminated.
+  void Finish(Group& group, Episode& episode, std::optional<EpisodeLimit> limit);
   void GiveUp(Group& group, Episode& episode, absl::Status status,
               EpisodeFailure failure = EpisodeFailure::kEnvironment);
   void Remove(Group& group, const Episode& episode);

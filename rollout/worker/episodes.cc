@@ -9,6 +9,15 @@ constexpr absl::Duration kShortSilence = absl::Milliseconds(100);
 
 }  // namespace
 
+void CountEnd(std::optional<EpisodeLimit> limit, EpisodeCounters& counters) {
+  if (!limit.has_value()) {
+    ++counters.terminated;
+    return;
+  }
+  ++counters.truncated;
+  ++counters.truncated_by[*limit];
+}
+
 std::string DescribeSilence(const EpisodeCounters& counters, const std::string& label,
                             absl::Time now) {
   absl::Duration silence = now - counters.silent_since;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "absl/time/time.h"
 #include "datastore/trajectory.h"
 #include "rollout/engine/inference_engine.h"
+#include "rollout/sessions/episode_limit.h"
 
 namespace freshet {
 
@@ -43,9 +45,10 @@ struct EpisodeResult {
 struct EpisodeCounters {
   int64_t open = 0;
   int64_t terminated = 0;  // ended by the environment
-  int64_t truncated = 0;   // cut off: by turns, tokens or the environment
-  int64_t restarted = 0;   // restarted after a failure
-  int64_t refused = 0;     // tries for which all workers were full
+  int64_t truncated = 0;   // cut off
+  std::map<EpisodeLimit, int64_t> truncated_by = {};
+  int64_t restarted = 0;  // restarted after a failure
+  int64_t refused = 0;    // tries for which all workers were full
   int64_t given_up = 0;
   int64_t turns = 0;               // of ended episodes
   int64_t waiting_for_engine = 0;  // turns that do not fit into the engine now
@@ -55,6 +58,9 @@ struct EpisodeCounters {
   // Infinite future if none waits.
   absl::Time silent_since = absl::InfiniteFuture();
 };
+
+// Counts an episode that has ended; `limit`: what truncated it, if anything.
+void CountEnd(std::optional<EpisodeLimit> limit, EpisodeCounters& counters);
 
 // "3 episodes wait for environment LABEL since 6s"; "" if the silence is shorter than 100 ms. Pure.
 std::string DescribeSilence(const EpisodeCounters& counters, const std::string& label,

@@ -118,6 +118,10 @@ EpisodeOptions MakeEpisodeOptions(const job::v1::JobSpec& spec) {
   if (environment.has_max_time_ms()) {
     options.max_time = absl::Milliseconds(environment.max_time_ms());
   }
+  if (environment.has_max_episode_tokens()) {
+    options.max_episode_tokens = environment.max_episode_tokens();
+  }
+  if (environment.has_max_cost()) options.max_cost = environment.max_cost();
   options.mask_invalid_turns = environment.mask_invalid_turns();
   options.max_conversations = MaxConversations(environment);
   options.trace_ratio = spec.output().trace_ratio();
@@ -137,6 +141,9 @@ AgentOptions MakeAgentOptions(const job::v1::JobSpec& spec, const std::string& b
   options.timeout = absl::Milliseconds(environment.timeout_ms());
   options.max_concurrent = environment.max_concurrent();
   options.max_conversations = MaxConversations(environment);
+  if (environment.has_max_episode_tokens()) {
+    options.max_episode_tokens = environment.max_episode_tokens();
+  }
   return options;
 }
 

@@ -70,6 +70,19 @@ TEST(EnvironmentKeys, SeveralConversations) {
                                   "must be at most 16777216 tokens")));
 }
 
+TEST(EnvironmentKeys, BudgetsOfAnEpisode) {
+  EXPECT_THAT(With("environment: {type: openai_agent, address: \"a:1\", max_episode_tokens: 5}"),
+              IsEmpty());
+  EXPECT_THAT(With("environment: {type: calculator, max_episode_tokens: 16777217}"),
+              ElementsAre(HasSubstr("environment.max_episode_tokens: must be")));
+  const std::string grpc = "environment: {type: grpc, address: \"a:1\", max_cost: ";
+  EXPECT_THAT(With(grpc + "0.5}"), IsEmpty());
+  EXPECT_THAT(With(grpc + "0}"), ElementsAre(HasSubstr("environment.max_cost: must be")));
+  EXPECT_THAT(With("environment: {type: openai_agent, address: \"a:1\", max_cost: 1}"),
+              ElementsAre("job.yaml:9: environment.max_cost: applies only with type grpc, not with "
+                          "openai_agent; remove it"));
+}
+
 TEST(EnvironmentKeys, AreChecked) {
   EXPECT_THAT(With("environment: {}"),
               ElementsAre("job.yaml:9: environment.type: is required but missing; give one of "

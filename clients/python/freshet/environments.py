@@ -67,6 +67,10 @@ def _message(message: Any) -> pb.Message:
 
 
 def _reply(observation: Any, info: Any, **fields: Any) -> pb.EpisodeReply:
+    cost = float((info or {}).get("cost", 0.0))
+    if not (math.isfinite(cost) and cost >= 0):
+        raise ValueError(f"the environment returned the cost {cost}; want a number of at least 0")
+    fields["cost"] = cost
     texts = {str(name): str(value) for name, value in (info or {}).items()}
     if isinstance(observation, str):
         reply = pb.EpisodeReply(observation=observation, info=texts, **fields)
@@ -353,7 +357,8 @@ def serve_env(
     dicts with role (system, user or tool), content and perhaps name and tool_call_id; a NewContext of
     messages replaces the conversation; and the attribute tools, optional, is the list of OpenAI's
     function schemas that the policy gets with a reset.
-    info with `invalid` means that the action was invalid (see `environment.mask_invalid_turns`).
+    info with `invalid` means that the action was invalid (see `environment.mask_invalid_turns`); its `cost` is what
+    the reset or step has cost (see `environment.max_cost`).
     options contains the row's fields and the job's options. The same seed and actions must give the
     same results. An exception ends the episode as an infrastructure error: the episode is restarted
     on another worker and never scored as 0. EnvironmentFull means that there is no room now.

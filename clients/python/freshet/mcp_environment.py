@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,7 @@ def mcp_environment(
     tool_calls: str = "hermes",
     tools: Sequence[str] | None = None,
     bind: Mapping[str, str] | None = None,
+    costs: Mapping[str, float] | None = None,
     max_calls: int = 32,
     seconds: float = 3.0,
     max_characters: int = 16384,
@@ -61,6 +63,7 @@ def mcp_environment(
     tools: names of those that are offered; None: all.
     bind: parameter -> field of the row: arguments that the policy neither sees nor gives, such as the id of
     the task.
+    costs: name of a tool -> cost of a call (see `environment.max_cost`); of others: 0.
     max_calls: in an episode; a turn with more is truncated.
     seconds: limit of all calls of a turn; must be about a second below the job's environment.step_timeout_ms.
     max_characters: of an answer; the rest is cut.
@@ -79,6 +82,9 @@ def mcp_environment(
             raise ValueError(f"{what} must map texts to texts")
     if isinstance(pass_env, str) or not all(isinstance(name, str) for name in pass_env):
         raise ValueError(f"pass_env is {pass_env!r}; give a list of names")
+    for name, cost in (costs or {}).items():
+        if isinstance(cost, bool) or not isinstance(cost, (int, float)) or not 0 <= cost < math.inf:
+            raise ValueError(f"costs.{name} is {cost!r}; give a number of at least 0")
     passed = {name: os.environ.get(name) for name in pass_env}
     unset = sorted(name for name, value in passed.items() if value is None)
     if unset:
@@ -91,6 +97,7 @@ def mcp_environment(
         parse=_PARSERS[tool_calls],
         offered=None if tools is None else set(tools),
         bind=dict(bind or {}),
+        costs=dict(costs or {}),
         max_calls=max_calls,
         seconds=seconds,
         max_characters=max_characters,
@@ -106,6 +113,7 @@ class McpEnvironment:
         parse: Callable[[str], list[Any]],
         offered: set[str] | None,
         bind: dict[str, str],
+        costs: dict[str, float],
         max_calls: int,
         seconds: float,
         max_characters: int,
@@ -114,6 +122,7 @@ class McpEnvironment:
         self._parse = parse
         self._offered = offered
         self._bind = bind
+        self._costs = costs
         self._bound: dict[str, dict[str, str]] = {}  # by tool
         self._max_calls = max_calls
         self._seconds = seconds
@@ -146,7 +155,11 @@ class McpEnvironment:
         answers = [await self._answer(call, end) for call in calls]
         known = {tool["function"]["name"] for tool in self.tools}
         invalid = any(isinstance(call, _Malformed) or call[0] not in known for call in calls)
-        return answers, 0.0, False, False, {"invalid": True} if invalid else {}
+        cost = sum(self._costs.get(call[0], 0.0) for call in calls if not isinstance(call, _Malformed))
+        info: dict[str, Any] = {"invalid": True} if invalid else {}
+        if cost > 0:
+            info["cost"] = cost
+        return answers, 0.0, False, False, info
 
     async def close(self) -> None:
         session, self._session = self._session, None

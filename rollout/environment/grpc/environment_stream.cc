@@ -20,6 +20,7 @@ EpisodeAnswer AnswerOf(const env::v1::EpisodeReply& reply) {
   answer.tools.assign(reply.tools().begin(), reply.tools().end());
   answer.invalid = reply.invalid();
   answer.new_context = reply.new_context();
+  answer.cost = reply.cost();
   return answer;
 }
 

@@ -81,7 +81,8 @@ class McpEnvironmentTest(EpisodesTest):
 
     def test_bad_options_are_refused(self):
         for arguments, options in (("python3 server.py", {}), ([], {}), (["python3", 3], {}), (SERVER, {"tools": "add"}),
-                                   (SERVER, {"env": {"A": 1}}), (SERVER, {"seconds": 0}), (SERVER, {"tool_calls": "x"})):
+                                   (SERVER, {"env": {"A": 1}}), (SERVER, {"seconds": 0}), (SERVER, {"tool_calls": "x"}),
+                                   (SERVER, {"costs": {"add": -1}}), (SERVER, {"costs": {"add": "1"}})):
             with self.assertRaises(ValueError):
                 mcp_environment(arguments, **options)
 
@@ -91,6 +92,11 @@ class McpEnvironmentTest(EpisodesTest):
         self.assertIn("error: ", self.answers(slow)[0][2])
         self.assertEqual(self.answers(long)[0][2], "x" * 100 + "\n[99900 more characters are cut]")
         self.assertEqual((more.truncated, more.terminated), (True, False))
+
+    def test_calls_have_costs(self):
+        tools = mcp_environment(SERVER, costs={"add": 0.25, "flood": 2}, max_characters=10)
+        reset, both, free = self.play(tools, call("add", a=1, b=1) * 2 + call("flood"), call("fail"))
+        self.assertEqual([reset.cost, both.cost, free.cost], [0.0, 2.5, 0.0])
 
     def test_a_shared_session_is_opened_again_when_it_is_lost(self):
         tools = mcp_environment(SERVER, shared=True)

@@ -143,6 +143,9 @@ class Countdown:
         "surrogate": ("\ud800", 0.0, False, False, {}),
         "bytes": (b"\xff", 0.0, False, False, {}),
         "short": ("", 0.0),
+        "negative cost": ("", 0.0, False, False, {"cost": -1}),
+        "infinite cost": ("", 0.0, False, False, {"cost": float("inf")}),
+        "no cost": ("", 0.0, False, False, {"cost": "much"}),
     }
 
     def reset(self, seed, options):
@@ -156,7 +159,7 @@ class Countdown:
         if action in self.wrong:
             return self.wrong[action]
         self.left -= self.by
-        return f"{self.left}", 0.5, self.left <= 0, action == "stop", {}
+        return f"{self.left}", 0.5, self.left <= 0, action == "stop", {"cost": 0.25} if action == "pay" else {}
 
     def close(self):
         Countdown.closed += 1
@@ -208,6 +211,9 @@ class EnvironmentTest(ServingTest):
         self.assertTrue(third.terminated)
         self.assertFalse(third.truncated)
         self.assertEqual(Countdown.closed, 1)
+
+    def test_a_step_may_have_a_cost(self):
+        self.assertEqual([reply.cost for reply in self.play(reset(3), act("pay"), act(), CLOSE)], [0.0, 0.25, 0.0])
 
     def test_observations_may_be_messages(self):
         first, second = self.play(reset(), act(), CLOSE, cls=Calculator)

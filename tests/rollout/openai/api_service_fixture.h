@@ -44,8 +44,8 @@ class ApiServiceTest : public testing::Test {
     service_ = std::make_unique<ApiService>(options_, *tokenizer_, *loop_, clock_);
   }
   // An engine whose polls wait until `gate_` is notified, after the first `free` ones.
-  std::unique_ptr<ScriptedEngine> Gated(int free) {
-    auto engine = std::make_unique<ScriptedEngine>(/*max_sequences=*/1);
+  std::unique_ptr<ScriptedEngine> Gated(int free, int64_t max_sequences = 1) {
+    auto engine = std::make_unique<ScriptedEngine>(max_sequences);
     engine->on_poll = [this, free, polls = 0]() mutable {
       polling_.Notify();
       if (polls++ >= free) {
@@ -72,8 +72,9 @@ class ApiServiceTest : public testing::Test {
     return request;
   }
   // Opens a session and returns its key.
-  std::string OpenSession(int32_t conversations = 1) {
+  std::string OpenSession(int32_t conversations = 1, int64_t max_tokens = 1000) {
     SessionOptions session;
+    session.max_tokens = max_tokens;
     session.max_conversations = conversations;
     session.sampling.temperature = 0;
     session.sampling.max_new_tokens = 250;

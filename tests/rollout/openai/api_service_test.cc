@@ -214,6 +214,31 @@ TEST_F(ApiServiceTest, ASessionMayHaveSeveralConversations) {
   ExpectNothingHeld();
 }
 
+TEST_F(ApiServiceTest, ConversationsOfASessionRunAtTheSameTimeAndShareItsTokens) {
+  options_.parser_threads = 1;
+  Start(Gated(2, /*max_sequences=*/2));
+  const std::string key = OpenSession(/*conversations=*/2, /*max_tokens=*/20);
+  const auto a = Begin(Of(key, "/v1/completions", R"({"prompt": "a", "max_tokens": 200})"));
+  ASSERT_TRUE(polling_.WaitFor(kGuard));
+  const auto b = Begin(Of(key, "/v1/completions", R"({"prompt": "b", "stream": true})"));
+  // The parser is done with the request before.
+  ExpectError(Call(Of(key, "/v1/completions", R"({"prompt": "b", "stream": true})")), 409,
+              "the same request");
+  gate_.Notify();
+  ASSERT_TRUE(a->done.WaitFor(kGuard));
+  ASSERT_TRUE(b->done.WaitFor(kGuard));
+  EXPECT_THAT(a->response().body, HasSubstr(R"("finish_reason":"length")"));
+  EXPECT_THAT(b->response().body, HasSubstr(R"("finish_reason":"length")"));
+  EXPECT_THAT(b->response().body, HasSubstr("[DONE]"));
+  ExpectError(Call(Of(key, "/v1/completions", R"({"prompt": "c"})")), 400, "max_episode_tokens");
+  const SessionRecord record = sessions_.Close(key);
+  EXPECT_EQ(record.limit, EpisodeLimit::kEpisodeTokens);
+  EXPECT_EQ(record.response.segments.size(), 2U);
+  EXPECT_GE(record.response.response_ids.size(), 2U + 20U);       // the prompts and max_tokens
+  EXPECT_LE(record.response.response_ids.size(), 2U + 20U + 1U);  // one more of the other request
+  ExpectNothingHeld();
+}
+
 TEST_F(ApiServiceTest, AStreamThatCannotBeWrittenCancelsItsCall) {
   auto engine = std::make_unique<ScriptedEngine>();
   Start(std::move(engine));

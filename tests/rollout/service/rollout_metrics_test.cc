@@ -27,6 +27,7 @@ RolloutStats MakeStats() {
   stats.counters.engine.cache_blocks = 100;
   stats.counters.engine.cache_blocks_free = 25;
   stats.counters.episodes.terminated = 4;
+  stats.counters.episodes.truncated_by[EpisodeLimit::kCost] = 2;
   stats.version = 7;
   stats.max_unsent_samples = 4096;
   return stats;
@@ -55,6 +56,10 @@ TEST(RolloutMetrics, ShowsWhatAWorkSays) {
   EXPECT_EQ(text.Find("freshet_rollout_engine_restarts_total", {{"job", "a"}}), 2);
   EXPECT_EQ(text.Find("freshet_kv_cache_used_ratio", {{"job", "a"}}), 0.75);
   EXPECT_EQ(text.Find("freshet_weight_version", {{"job", "a"}, {"role", "rollout"}}), 7);
+  EXPECT_EQ(
+      text.Find("freshet_rollout_truncated_episodes_total", {{"job", "a"}, {"limit", "cost"}}), 2);
+  EXPECT_EQ(
+      text.Find("freshet_rollout_truncated_episodes_total", {{"job", "a"}, {"limit", "turns"}}), 0);
   EXPECT_EQ(text.Find("freshet_rollout_episodes_total", {{"job", "a"}, {"outcome", "terminated"}}),
             4);
 }

@@ -36,17 +36,27 @@ class SessionTest : public testing::Test {
     request.conversation.messages = messages;
     request.conversation.add_generation_prompt = true;
     const ChatRequest first = request.conversation;
-    return session.Begin(std::move(request), [&] { return tokenizer_.EncodeChat(first); });
+    return Opened(session.Begin(std::move(request), [&] { return tokenizer_.EncodeChat(first); }));
   }
   absl::StatusOr<SessionTurn> Complete(Session& session, const std::string& text) {
     SessionRequest request;
     request.text = text;
-    return session.Begin(std::move(request),
-                         [&] { return tokenizer_.Encode(text, SpecialTokens::kRecognized); });
+    return Opened(session.Begin(
+        std::move(request), [&] { return tokenizer_.Encode(text, SpecialTokens::kRecognized); }));
+  }
+  absl::StatusOr<SessionTurn> Opened(absl::StatusOr<SessionTurn> turn) {
+    if (turn.ok()) latest_ = turn->request;
+    return turn;
+  }
+  // Answers the latest request.
+  void Answer(Session& session, const std::vector<int32_t>& ids, int64_t version,
+              const std::string& answer, FinishReason finish = FinishReason::kStop) {
+    AnswerTo(latest_, session, ids, version, answer, finish);
   }
   // Samples ids with log-probs -1, -2, ...
-  static void Answer(Session& session, const std::vector<int32_t>& ids, int64_t version,
-                     const std::string& answer, FinishReason finish = FinishReason::kStop) {
+  static void AnswerTo(int64_t request, Session& session, const std::vector<int32_t>& ids,
+                       int64_t version, const std::string& answer,
+                       FinishReason finish = FinishReason::kStop) {
     float logprob = 0;
     for (const int32_t& id : ids) {
       GeneratedToken token;
@@ -55,12 +65,13 @@ class SessionTest : public testing::Test {
       token.token.logprob = token.token.sampling_logprob = --logprob;
       token.policy = {0, version};
       if (&id == &ids.back()) token.finish = finish;
-      session.Add(token);
+      EXPECT_TRUE(session.Add(request, token));
     }
-    session.End(absl::OkStatus(), answer);
+    session.End(request, absl::OkStatus(), answer);
   }
 
   const ToyChatTokenizer tokenizer_{};
+  int64_t latest_ = 0;  // request
 };
 
 TEST_F(SessionTest, RecordsSampledTokensWithLossAndEverythingElseWithout) {
@@ -81,7 +92,7 @@ TEST_F(SessionTest, RecordsSampledTokensWithLossAndEverythingElseWithout) {
   Answer(session, {'z', kEnd}, 4, R"({"role":"assistant","content":"z"})");
   const SessionRecord record = session.Close();
   EXPECT_EQ(record.requests, 2);
-  EXPECT_FALSE(record.exhausted);
+  EXPECT_EQ(record.limit, std::nullopt);
   EXPECT_THAT(record.response.response_ids,
               ElementsAre('u', 'h', 'i', kEnd, '\n', 'a', 'x', 'y', kEnd, '\n', 't', '7', kEnd,
                           '\n', 'a', 'z', kEnd));
@@ -144,9 +155,8 @@ TEST_F(SessionTest, OnlyNamesAndArgumentsOfCallsMatter) {
 TEST_F(SessionTest, AFailedRequestLeavesNoTrace) {
   Session session(Options(), tokenizer_);
   ASSERT_TRUE(Begin(session, kUser).ok());
-  GeneratedToken token;
-  session.Add(token);
-  session.End(absl::CancelledError("gone"), "");
+  session.Add(latest_, GeneratedToken());
+  session.End(latest_, absl::CancelledError("gone"), "");
   ASSERT_TRUE(Begin(session, kUser).ok());
   Answer(session, {'x', kEnd}, 0, kAnswer);
   EXPECT_EQ(session.Close().response.response_ids.size(), 8U);
@@ -184,14 +194,14 @@ TEST_F(SessionTest, HasOneRequestAtATime) {
 TEST_F(SessionTest, BoundsTokensAndRequests) {
   Session small(Options(/*max_tokens=*/6), tokenizer_);
   EXPECT_EQ(Begin(small, kUser).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_TRUE(small.Close().exhausted);
+  EXPECT_EQ(small.Close().limit, EpisodeLimit::kTokens);
 
   Session cut(Options(/*max_tokens=*/8), tokenizer_);
   const absl::StatusOr<SessionTurn> turn = Begin(cut, kUser);
   ASSERT_TRUE(turn.ok());
   EXPECT_EQ(turn->generation.sampling.max_new_tokens, 2);
   Answer(cut, {'x', 'y'}, 0, kAnswer, FinishReason::kLength);
-  EXPECT_TRUE(cut.Close().exhausted);
+  EXPECT_EQ(cut.Close().limit, EpisodeLimit::kTokens);
 
   SessionOptions once = Options();
   once.max_requests = 1;
@@ -228,7 +238,7 @@ SessionOptions Several(SessionOptions options, int32_t conversations = 2) {
   return options;
 }
 
-TEST_F(SessionTest, ConversationsAreSegmentsInTheOrderOfTheirFirstAnswers) {
+TEST_F(SessionTest, ConversationsAreSegmentsInTheOrderInWhichTheyBegan) {
   Session session(Several(Options()), tokenizer_);
   ASSERT_TRUE(Begin(session, kUser).ok());
   Answer(session, {'x', 'y', kEnd}, 3, kAnswer);
@@ -270,7 +280,7 @@ TEST_F(SessionTest, EachConversationHasItsOwnTokensAndTheirNumberIsBounded) {
   EXPECT_THAT(std::string(third.message()), HasSubstr("environment.max_conversations"));
   const SessionRecord record = session.Close();
   EXPECT_EQ(record.requests, 2);
-  EXPECT_TRUE(record.exhausted) << "the latest request was refused";
+  EXPECT_EQ(record.limit, EpisodeLimit::kConversations) << "the latest request was refused";
 }
 
 TEST_F(SessionTest, AConversationThatWasCutOffIsForgivenOnceAnotherGoesOn) {
@@ -279,7 +289,7 @@ TEST_F(SessionTest, AConversationThatWasCutOffIsForgivenOnceAnotherGoesOn) {
   Answer(session, {'x', 'y'}, 0, kAnswer, FinishReason::kLength);
   ASSERT_TRUE(Begin(session, kOther).ok());
   Answer(session, {kEnd}, 0, kAnswer);
-  EXPECT_FALSE(session.Close().exhausted);
+  EXPECT_EQ(session.Close().limit, std::nullopt);
 }
 
 TEST_F(SessionTest, ConversationsMayBeOfDifferentKinds) {
@@ -291,6 +301,152 @@ TEST_F(SessionTest, ConversationsMayBeOfDifferentKinds) {
   const absl::StatusOr<SessionTurn> turn = Complete(session, "abc?");
   ASSERT_TRUE(turn.ok()) << turn.status();
   EXPECT_THAT(turn->prompt_ids, ElementsAre('a', 'b', 'c', '?'));
+}
+
+constexpr char kSaidZ[] = R"({"role":"assistant","content":"z"})";
+constexpr char kAfterZ[] = R"([{"role":"user","content":"go"},{"role":"assistant","content":"z"},)"
+                           R"({"role":"user","content":"on"}])";
+
+TEST_F(SessionTest, ConversationsHaveRequestsAtTheSameTime) {
+  Session session(Several(Options(), 3), tokenizer_);
+  const int64_t first = Begin(session, kUser, "1")->request;
+  const absl::StatusOr<SessionTurn> second = Begin(session, kOther, "2");
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_NE(second->generation.seed, Options().seed);
+  EXPECT_EQ(Begin(session, kOther, "2").status().code(), absl::StatusCode::kAborted);
+  // The order of the answers does not matter.
+  AnswerTo(second->request, session, {'z', kEnd}, 3, kSaidZ);
+  const absl::StatusOr<SessionTurn> third = Begin(session, kAfterZ, "3");
+  ASSERT_TRUE(third.ok()) << third.status();
+  EXPECT_EQ(third->generation.seed, second->generation.seed);
+  // The same messages once more are another conversation, of which the whole prompt is its own.
+  const absl::StatusOr<SessionTurn> fork = Begin(session, kAfterZ, "4");
+  ASSERT_TRUE(fork.ok()) << fork.status();
+  EXPECT_TRUE(fork->generation.partials.empty());
+  EXPECT_THAT(std::string(Begin(session, kAfterZ, "5").status().message()),
+              HasSubstr("environment.max_conversations"));
+  AnswerTo(fork->request, session, {'f', kEnd}, 3, kSaidZ);
+  AnswerTo(third->request, session, {'w', kEnd}, 3, kSaidZ);
+  AnswerTo(first, session, {'x', 'y', kEnd}, 3, kAnswer);
+
+  const SessionRecord record = session.Close();
+  EXPECT_EQ(record.requests, 4);
+  EXPECT_THAT(record.response.segments, ElementsAre(0, 9, 26));
+  EXPECT_EQ(record.response.response_ids[6], 'x');
+  EXPECT_EQ(record.response.response_ids[9 + 6], 'z');
+  EXPECT_EQ(record.response.response_ids.rbegin()[1], 'f');
+}
+
+TEST_F(SessionTest, AFailedFirstRequestLeavesItsNumberToTheNextConversation) {
+  Session session(Several(Options()), tokenizer_);
+  const int64_t first = Begin(session, kUser)->request;
+  const int64_t second = Begin(session, kOther)->request;
+  session.End(first, absl::CancelledError("gone"), "");
+  AnswerTo(second, session, {'z', kEnd}, 3, kSaidZ);
+  const absl::StatusOr<SessionTurn> again = Begin(session, kUser);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->generation.seed, Options().seed);
+  AnswerTo(again->request, session, {'x', 'y', kEnd}, 3, kAnswer);
+  EXPECT_EQ(session.Close().response.response_ids[6], 'x');
+}
+
+TEST_F(SessionTest, RepeatsTheLatestAnswerOfEachConversation) {
+  Session session(Several(Options()), tokenizer_);
+  ASSERT_TRUE(Begin(session, kUser, "1").ok());
+  Answer(session, {'x', 'y', kEnd}, 3, kAnswer);
+  ASSERT_TRUE(Begin(session, kOther, "2").ok());
+  const absl::StatusOr<SessionTurn> again = Begin(session, kUser, "1");
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->repeated.size(), 3U);
+}
+
+TEST_F(SessionTest, WhatFollowsAnAnswerThatIsNotYetRecordedIsAskedLater) {
+  Session session(Several(Options()), tokenizer_);
+  const int64_t request = Begin(session, kOther)->request;
+  GeneratedToken token;
+  token.token.id = 'z';
+  session.Add(request, token);
+  token.finish = FinishReason::kStop;  // which a client of a stream may see before End
+  session.Add(request, token);
+  EXPECT_EQ(Begin(session, kAfterZ).status().code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(Begin(session, kUser).ok()) << "another conversation";
+  session.End(request, absl::OkStatus(), kSaidZ);
+  EXPECT_EQ(Begin(session, kAfterZ)->generation.partials.size(), 1U);
+}
+
+TEST_F(SessionTest, TheLatestRequestThatBeganSaysWhetherAConversationsLimitMatters) {
+  Session session(Several(Options(/*max_tokens=*/8)), tokenizer_);
+  const int64_t first = Begin(session, kUser)->request;
+  const int64_t second = Begin(session, kOther)->request;
+  AnswerTo(second, session, {'z'}, 0, kSaidZ);
+  AnswerTo(first, session, {'x', 'y'}, 0, kAnswer, FinishReason::kLength);
+  EXPECT_EQ(session.Close().limit, std::nullopt);
+}
+
+TEST_F(SessionTest, AnEngineErrorStaysUntilALaterRequestIsAnswered) {
+  Session session(Several(Options(), 3), tokenizer_);
+  const int64_t first = Begin(session, kUser)->request;
+  const int64_t second = Begin(session, kOther)->request;
+  session.End(first, absl::UnavailableError("lost"), "");
+  AnswerTo(second, session, {'z', kEnd}, 0, kSaidZ);
+  EXPECT_EQ(session.Close().engine_error, absl::UnavailableError("lost"));
+
+  Session retried(Options(), tokenizer_);
+  retried.End(Begin(retried, kUser)->request, absl::UnavailableError("lost"), "");
+  ASSERT_TRUE(Begin(retried, kUser).ok());
+  Answer(retried, {'x', kEnd}, 0, kAnswer);
+  EXPECT_EQ(retried.Close().engine_error, absl::OkStatus());
+}
+
+TEST_F(SessionTest, TheTokensOfAllConversationsAreBounded) {
+  SessionOptions options = Several(Options(), 3);
+  options.max_tokens = 4;
+  Session session(options, tokenizer_);
+  ASSERT_TRUE(Begin(session, kUser).ok());
+  Answer(session, {'x', 'y', kEnd}, 0, kAnswer);
+  const absl::StatusOr<SessionTurn> second = Begin(session, kOther);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->generation.sampling.max_new_tokens, 1);
+  const int64_t third = Begin(session, R"([{"role":"user","content":"3"}])")->request;
+  GeneratedToken token;
+  token.finish = FinishReason::kLength;
+  EXPECT_TRUE(session.Add(second->request, token)) << "it ends by itself";
+  token.finish = FinishReason::kNone;
+  EXPECT_FALSE(session.Add(third, token)) << "it must be ended";
+  session.End(second->request, absl::OkStatus(), kSaidZ);
+  session.End(third, absl::OkStatus(), kSaidZ);
+  const absl::Status refused = Begin(session, kTool).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("environment.max_episode_tokens"));
+  const SessionRecord record = session.Close();
+  EXPECT_EQ(record.limit, EpisodeLimit::kEpisodeTokens);
+  EXPECT_EQ(record.requests, 3);
+}
+
+TEST_F(SessionTest, AnEpisodeThatStopsWithItsLastTokenIsNotTruncated) {
+  SessionOptions options = Options();
+  options.max_tokens = 3;
+  Session session(options, tokenizer_);
+  ASSERT_TRUE(Begin(session, kUser).ok());
+  session.Add(latest_, GeneratedToken());
+  session.End(latest_, absl::CancelledError("gone"), "");  // its token does not count
+  ASSERT_TRUE(Begin(session, kUser).ok());
+  Answer(session, {'x', 'y', kEnd}, 0, kAnswer);
+  EXPECT_EQ(session.Close().limit, std::nullopt);
+}
+
+TEST(ReachedLimit, NamesTheFirstOfThem) {
+  EpisodeLimits limits;
+  limits.max_turns = 2;
+  limits.max_episode_tokens = 10;
+  limits.max_cost = 0.5;
+  limits.max_time = absl::Seconds(1);
+  EXPECT_EQ(ReachedLimit({1, 9, 0.4, absl::Milliseconds(999)}, limits), std::nullopt);
+  EXPECT_EQ(ReachedLimit({1, 10, 0.4, absl::ZeroDuration()}, limits), EpisodeLimit::kEpisodeTokens);
+  EXPECT_EQ(ReachedLimit({1, 10, 0.5, absl::ZeroDuration()}, limits), EpisodeLimit::kCost);
+  EXPECT_EQ(ReachedLimit({1, 10, 0.5, absl::Seconds(1)}, limits), EpisodeLimit::kTime);
+  EXPECT_EQ(ReachedLimit({2, 10, 0.5, absl::Seconds(1)}, limits), EpisodeLimit::kTurns);
+  EXPECT_EQ(ReachedLimit({1, 1 << 30, 1e9, absl::Hours(1)}, EpisodeLimits()), std::nullopt);
 }
 
 }  // namespace

@@ -53,13 +53,14 @@ class AgentRunnerTest : public testing::Test {
     ASSERT_NE(*session, nullptr);
     SessionRequest request;
     request.text = "ab";
-    ASSERT_TRUE((*session)->Begin(std::move(request), Prompt).ok());
+    const absl::StatusOr<SessionTurn> turn = (*session)->Begin(std::move(request), Prompt);
+    ASSERT_TRUE(turn.ok()) << turn.status();
     GeneratedToken token;
     token.token.id = 'x';
     token.policy = {0, 3};
     token.finish = FinishReason::kStop;
-    (*session)->Add(token);
-    (*session)->End(absl::OkStatus(), "x");
+    (*session)->Add(turn->request, token);
+    (*session)->End(turn->request, absl::OkStatus(), "x");
   }
   void Answer(int64_t episode, absl::StatusOr<AgentReward> reward) {
     client_.events.push_back({episode, std::move(reward)});
@@ -105,6 +106,23 @@ TEST_F(AgentRunnerTest, SamplesOfAGroupHaveTheSameSeedAndSessionsOfTheirOwn) {
   Advance();
   EXPECT_EQ(client_.tasks.at(1).seed, client_.tasks.at(2).seed);
   EXPECT_NE(client_.tasks.at(1).api_key, client_.tasks.at(2).api_key);
+}
+
+TEST_F(AgentRunnerTest, AnEpisodeWhoseTokensAreUsedIsTruncatedWithTheReason) {
+  options_.max_episode_tokens = 1;
+  Make();
+  runner_->Start(Group(1, {0}));
+  Advance();
+  Generate(1);
+  SessionRequest request;
+  request.text = "abx?";
+  EXPECT_FALSE((*sessions_.Find(client_.tasks.at(1).api_key))->Begin(request, Prompt).ok());
+  Answer(1, AgentReward{1, false});
+  const std::vector<EpisodeResult> results = Advance();
+  ASSERT_EQ(results.size(), 1U);
+  EXPECT_EQ(results[0].response->finish, FinishReason::kLength);
+  EXPECT_EQ(runner_->counters().truncated, 1);
+  EXPECT_EQ(runner_->counters().truncated_by.at(EpisodeLimit::kEpisodeTokens), 1);
 }
 
 TEST_F(AgentRunnerTest, BoundsTheEpisodesOfTheAgent) {
@@ -154,8 +172,9 @@ TEST_F(AgentRunnerTest, AnAgentThatTheEngineFailedHasNotFailed) {
   const auto session = sessions_.Find(client_.tasks.at(1).api_key);
   SessionRequest request;
   request.text = "ab";
-  ASSERT_TRUE((*session)->Begin(std::move(request), Prompt).ok());
-  (*session)->End(absl::UnavailableError("the server is gone"), "");
+  const absl::StatusOr<SessionTurn> turn = (*session)->Begin(std::move(request), Prompt);
+  ASSERT_TRUE(turn.ok()) << turn.status();
+  (*session)->End(turn->request, absl::UnavailableError("the server is gone"), "");
   Answer(1, absl::InternalError("status 500: no model"));
   const std::vector<EpisodeResult> results = Advance();
   ASSERT_EQ(results.size(), 1U);

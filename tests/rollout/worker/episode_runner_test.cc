@@ -251,6 +251,51 @@ TEST_F(EpisodeRunnerTest, EndsAfterTheLastTurn) {
   EXPECT_EQ(runner().counters().truncated, 1);
 }
 
+TEST_F(EpisodeRunnerTest, EndsWhenTheTokensOfItsTurnsAreUsed) {
+  options_.max_episode_tokens = 5;
+  client_.answer = [](const Call& call) { return call.turn == 0 ? Says("abc") : Says("a", 1); };
+  EpisodeGroup group = Group({0});
+  group.sampling.min_new_tokens = 9;
+  runner().Start(std::move(group));
+  RunUntilResults(1);
+  const Response& response = OnlyResponse();
+  // abc, xxa, xxa, x: observations do not count.
+  EXPECT_THAT(response.loss_mask, ElementsAre(0, 0, 0, 1, 1, 0, 1, 1, 0, 1));
+  EXPECT_EQ(response.finish, FinishReason::kLength);
+  EXPECT_EQ(response.env_reward, 3) << "the last turn is answered";
+  EXPECT_EQ(runner().counters().truncated_by.at(EpisodeLimit::kEpisodeTokens), 1);
+}
+
+TEST_F(EpisodeRunnerTest, EndsAfterTheTurnInWhichItsCostIsReached) {
+  options_.max_cost = 1;
+  client_.answer = [](const Call& call) {
+    EpisodeAnswer answer = Says("");
+    answer.cost = call.turn == 0 ? 0.25 : 0.375;
+    return answer;
+  };
+  runner().Start(Group({0}));
+  RunUntilResults(1);
+  EXPECT_EQ(OnlyResponse().finish, FinishReason::kLength);
+  EXPECT_EQ(runner().counters().turns, 2);  // 0.25 + 0.375 + 0.375
+  EXPECT_EQ(runner().counters().truncated_by.at(EpisodeLimit::kCost), 1);
+}
+
+TEST_F(EpisodeRunnerTest, ACostThatIsNoneIsAFailure) {
+  options_.max_failures = 1;
+  for (const double cost : {-1.0, std::numeric_limits<double>::infinity()}) {
+    client_.answer = [cost](const Call&) {
+      EpisodeAnswer answer = Says("");
+      answer.cost = cost;
+      return answer;
+    };
+    runner().Start(Group({0}));
+    results_.clear();
+    Turn();
+    ASSERT_THAT(results_, SizeIs(1));
+    EXPECT_EQ(results_[0].response.status().code(), absl::StatusCode::kInternal);
+  }
+}
+
 TEST_F(EpisodeRunnerTest, EndsWhenTheEnvironmentTruncates) {
   client_.answer = [](const Call& call) {
     return call.turn == 0 ? Says("") : EpisodeAnswer{"a", 0.5, false, true};

@@ -1,5 +1,7 @@
 #include "rollout/worker/rollout_setup.h"
 
+#include <limits>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "text/char_tokenizer.h"
@@ -140,6 +142,14 @@ TEST_F(RolloutSetup, EpisodesArePlayedAsTheJobSays) {
   environment.set_max_conversations(7);
   EXPECT_EQ(MakeEpisodeOptions(spec_).max_conversations, 7);
   EXPECT_EQ(MakeAgentOptions(spec_, "http://127.0.0.1:1/v1").max_conversations, 7);
+  constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(MakeEpisodeOptions(spec_).max_episode_tokens, kNoLimit);
+  EXPECT_EQ(MakeAgentOptions(spec_, "http://127.0.0.1:1/v1").max_episode_tokens, kNoLimit);
+  environment.set_max_episode_tokens(100);
+  environment.set_max_cost(0.5);
+  EXPECT_EQ(MakeEpisodeOptions(spec_).max_episode_tokens, 100);
+  EXPECT_EQ(MakeAgentOptions(spec_, "http://127.0.0.1:1/v1").max_episode_tokens, 100);
+  EXPECT_EQ(MakeEpisodeOptions(spec_).max_cost, 0.5);
 }
 
 TEST_F(RolloutSetup, ThePolicysTextHasNoEndToken) {

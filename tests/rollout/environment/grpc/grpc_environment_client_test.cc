@@ -252,6 +252,7 @@ TEST_F(GrpcEnvironmentClientTest, ObservationsMayBeMessages) {
   message->set_tool_call_id("1");
   service.reply.add_tools("{}");
   service.reply.set_invalid(true);
+  service.reply.set_cost(0.25);
   Use({"a:1"});
   client().Reset(1, Guess());
   const EpisodeEvent event = Next();
@@ -263,6 +264,7 @@ TEST_F(GrpcEnvironmentClientTest, ObservationsMayBeMessages) {
   EXPECT_EQ(event.answer->messages[0].tool_call_id, "1");
   EXPECT_EQ(event.answer->tools, std::vector<std::string>{"{}"});
   EXPECT_TRUE(event.answer->invalid);
+  EXPECT_EQ(event.answer->cost, 0.25);
 }
 
 TEST_F(GrpcEnvironmentClientTest, AnEpisodeOfADeadWorkerBeginsAgainElsewhere) {

@@ -1,9 +1,10 @@
 #include "rollout/environment/http/http_agent_client.h"
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -45,19 +46,31 @@ TEST(ParseAgentAnswer, TheStatusTellsWhoIsToBlame) {
   }
 }
 
+// Calls whose Take waits for an event.
+class WaitingCalls final : public runtime::HttpCalls {
+ public:
+  explicit WaitingCalls(std::unique_ptr<runtime::HttpCalls> calls) : calls_(std::move(calls)) {}
+  int64_t Start(runtime::HttpCall call) override { return calls_->Start(std::move(call)); }
+  void Stop(int64_t call) override { calls_->Stop(call); }
+  std::vector<runtime::HttpCallEvent> Take(absl::Duration /*wait*/) override {
+    return calls_->Take(absl::Seconds(20));
+  }
+
+ private:
+  const std::unique_ptr<runtime::HttpCalls> calls_;
+};
+
 // The event of an episode that the agent at `address` plays.
 AgentEvent Play(const std::string& address, absl::Duration timeout) {
-  const auto client = HttpAgentClient::Open(address);
-  EXPECT_TRUE(client.ok()) << client.status();
+  auto opened = runtime::OpenHttpCalls(address);
+  EXPECT_TRUE(opened.ok()) << opened.status();
+  HttpAgentClient client(std::make_unique<WaitingCalls>(*std::move(opened)), "/");
   AgentTask task;
   task.timeout = timeout;
-  (*client)->Start(7, task);
-  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  client.Start(7, task);
   std::vector<AgentEvent> events;
-  while (events.empty() && absl::Now() < deadline) {
-    events = (*client)->Poll();
-    if (events.empty()) absl::SleepFor(absl::Milliseconds(1));
-  }
+  // A Poll without an event has taken a part of the answer. The call's own time-out ends the last.
+  for (int parts = 0; events.empty() && parts < 1000; ++parts) events = client.Poll();
   EXPECT_EQ(events.size(), 1U);
   return events.empty() ? AgentEvent{} : events.front();
 }
