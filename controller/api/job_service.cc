@@ -11,6 +11,7 @@
 #include "controller/api/api_errors.h"
 #include "controller/api/job_views.h"
 #include "controller/jobs/plan/submission.h"
+#include "controller/jobs/plan/team_plan.h"
 #include "datastore/ledger.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "job/job_yaml.h"
@@ -39,6 +40,7 @@ Submission ToSubmission(const Request& request) {
   submission.spec = request.has_spec() ? &request.spec() : nullptr;
   submission.file_name = request.file_name();
   submission.overrides.assign(request.overrides().begin(), request.overrides().end());
+  submission.policy = request.policy();
   return submission;
 }
 
@@ -168,6 +170,7 @@ absl::StatusOr<job::v1::Job> JobServiceImpl::SubmitJob(ControllerTerm& term,
   if (static_cast<size_t>(open) >= options_.max_jobs) {
     return ResourceExhausted(open, " jobs are active, which is the maximum; try again later");
   }
+  FRESHET_RETURN_IF_ERROR(CheckTeamPool(records, id, checked.spec));
   const JobRecord record =
       NewJobRecord(id, checked.spec, request.priority(), controller_.ports().clock.Now());
   const absl::Status created = term.registry.Create(record);
@@ -242,9 +245,21 @@ grpc::ServerUnaryReactor* JobServiceImpl::Resume(grpc::CallbackServerContext* co
                                                  const job::v1::ResumeRequest* request,
                                                  job::v1::Job* job) {
   return Lead(context, request, job, &JobService::Stub::Resume,
-              [this, request](ControllerTerm& term) {
-                return ChangeJob(term, request->job_id(), WantResumed);
-              });
+              [this, request](ControllerTerm& term) { return ResumeJob(term, request->job_id()); });
+}
+
+absl::StatusOr<job::v1::Job> JobServiceImpl::ResumeJob(ControllerTerm& term,
+                                                       const std::string& id) {
+  FRESHET_ASSIGN_OR_RETURN(const JobRecord record, term.registry.Get(id));
+  if (!record.spec().team().empty() && HasEnded(record.state())) {
+    FRESHET_ASSIGN_OR_RETURN(const std::vector<JobRecord> records, term.registry.List());
+    FRESHET_ASSIGN_OR_RETURN(const std::vector<std::string> others,
+                             FindTeamResumes(records, record));
+    for (const std::string& other : others) {
+      FRESHET_RETURN_IF_ERROR(ChangeJob(term, other, WantResumed).status());
+    }
+  }
+  return ChangeJob(term, id, WantResumed);
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::Cancel(grpc::CallbackServerContext* context,
