@@ -43,14 +43,14 @@ TEST(Policies, EachIsAJobOfTheTeam) {
 
 TEST(Policies, BlocksAreMergedAndOtherValuesReplaced) {
   const std::vector<JobSpec> specs = Specs(
-      "  a: {trainer: {minibatches_per_step: 2}, rollout: {max_new_tokens: 2}}\n"
+      "  a: {trainer: {minibatches_per_step: 2}, rollout: {max_new_tokens: 3}}\n"
       "  b: {reward: {components: {brief: {type: length, max_tokens: 3}}},\n"
       "      rollout: {stop_token_ids: [3]}}\n",
       {"rollout.stop_token_ids=[4, 5]", "policies.b.rollout.stop_token_ids=[6]"});
   ASSERT_EQ(specs.size(), 2u);
   EXPECT_EQ(specs[0].trainer().steps(), 10);
   EXPECT_EQ(specs[0].trainer().minibatches_per_step(), 2);
-  EXPECT_EQ(specs[0].rollout().max_new_tokens(), 2);
+  EXPECT_EQ(specs[0].rollout().max_new_tokens(), 3);
   EXPECT_EQ(specs[0].reward().components_size(), 1);
   EXPECT_EQ(specs[1].reward().components_size(), 2);
   EXPECT_EQ(specs[1].rollout().max_new_tokens(), 4);
@@ -59,7 +59,8 @@ TEST(Policies, BlocksAreMergedAndOtherValuesReplaced) {
 }
 
 TEST(Policies, ABlockWithoutAValueRemovesThatOfTheFile) {
-  const std::string yaml = Team("  a: {warmup: }\n  b:\n") + "warmup: {sft: {steps: 5}}\n";
+  const std::string yaml =
+      Team("  a: {warmup: }\n  b:\n") + "warmup: {sft: {steps: 5, learning_rate: 0.1}}\n";
   const JobFile file = ParseJobFile(yaml, "team.yaml");
   EXPECT_EQ(FormatConfigErrors(file.errors), "");
   EXPECT_FALSE(file.jobs[0].spec.warmup().has_sft());
