@@ -13,7 +13,7 @@
 namespace freshet {
 namespace {
 
-constexpr std::string_view kPrefix = "policies.";
+constexpr std::string_view kBlockPrefix = "policies.";
 
 // Null if there is none.
 const YamlEntry* FindEntry(const YamlNode& map, std::string_view key) {
@@ -106,7 +106,7 @@ class Expansion {
   }
 
   void CheckPolicy(const YamlEntry& policy, std::set<std::string>& seen) {
-    const std::string path = StrCat(kPrefix, policy.key);
+    const std::string path = StrCat(kBlockPrefix, policy.key);
     if (!seen.insert(policy.key).second) {
       Add(policy.line, path, "is given twice; remove one");
     } else if (!IsPolicyName(policy.key)) {
@@ -140,7 +140,7 @@ class Expansion {
     for (const std::string& text : overrides) {
       if (text.starts_with("name=")) {
         of_file.push_back(text);
-      } else if (!text.starts_with(kPrefix)) {
+      } else if (!text.starts_with(kBlockPrefix)) {
         for (auto& [name, mine] : by_policy) mine.push_back(text);
       } else {
         SortOwn(text, names, by_policy);
@@ -155,8 +155,8 @@ class Expansion {
   void SortOwn(const std::string& text, const std::vector<std::string>& names,
                std::map<std::string, std::vector<std::string>>& by_policy) {
     const std::string key = text.substr(0, text.find('='));
-    const size_t dot = key.find('.', kPrefix.size());
-    const auto found = by_policy.find(key.substr(kPrefix.size(), dot - kPrefix.size()));
+    const size_t dot = key.find('.', kBlockPrefix.size());
+    const auto found = by_policy.find(key.substr(kBlockPrefix.size(), dot - kBlockPrefix.size()));
     if (dot == std::string::npos || found == by_policy.end()) {
       Add(KeyPlaces::kFromSet, key,
           StrCat("is no key of a policy; give policies.POLICY.KEY=VALUE, POLICY one of ",

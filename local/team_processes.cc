@@ -22,7 +22,7 @@ namespace freshet {
 namespace {
 
 constexpr absl::Duration kLookPeriod = absl::Milliseconds(20);
-constexpr size_t kMaxLineBytes = size_t{64} << 10;
+constexpr size_t kMaxOutputLine = size_t{64} << 10;
 
 struct Pipe {
   UniqueFd reader;
@@ -106,7 +106,7 @@ class TeamProcesses::Child {
       Tell(output == 1, std::string_view(text).substr(begin, end - begin));
     }
     text.erase(0, begin);
-    if (!text.empty() && (size <= 0 || text.size() >= kMaxLineBytes)) {
+    if (!text.empty() && (size <= 0 || text.size() >= kMaxOutputLine)) {
       Tell(output == 1, text);
       text.clear();
     }

@@ -14,7 +14,8 @@ using ::testing::IsEmpty;
 // MinimalJob() with `policies`, which begin in line 9.
 std::string Team(const std::string& policies) { return MinimalJob() + "policies:\n" + policies; }
 
-std::string Errors(const std::string& policies, const std::vector<std::string>& overrides = {}) {
+std::string TeamErrors(const std::string& policies,
+                       const std::vector<std::string>& overrides = {}) {
   return FormatConfigErrors(ParseJobFile(Team(policies), "team.yaml", overrides).errors, 100);
 }
 
@@ -81,7 +82,7 @@ TEST(Policies, OverridesAreForAllOrForOne) {
 
 TEST(Policies, ErrorsNameThePolicyOfTheKey) {
   const std::string errors =
-      Errors("  a:\n    seed: many\n  b:\n    loss: {preset: ppp}\n    trainer: {stepz: 1}\n");
+      TeamErrors("  a:\n    seed: many\n  b:\n    loss: {preset: ppp}\n    trainer: {stepz: 1}\n");
   EXPECT_THAT(errors,
               HasSubstr("team.yaml:11: policies.a.seed: expected an integer, got 'many'\n"));
   EXPECT_THAT(errors, HasSubstr("team.yaml:13: policies.b.loss.preset: "));
@@ -99,48 +100,50 @@ TEST(Policies, AnErrorOfAllPoliciesIsToldOnce) {
 }
 
 TEST(Policies, AnErrorThatOnePolicyMakesInAKeyOfTheFileNamesIt) {
-  EXPECT_THAT(Errors("  a: {prompts_per_step: 5}\n  b:\n", {"trainer.minibatches_per_step=2"}),
+  EXPECT_THAT(TeamErrors("  a: {prompts_per_step: 5}\n  b:\n", {"trainer.minibatches_per_step=2"}),
               HasSubstr("policies.a.trainer.minibatches_per_step: must divide prompts_per_step 5"));
 }
 
 TEST(Policies, OverridesOfAPolicyAreNamedInErrors) {
-  EXPECT_THAT(Errors("  a:\n  b:\n", {"policies.a.seed=x"}),
+  EXPECT_THAT(TeamErrors("  a:\n  b:\n", {"policies.a.seed=x"}),
               HasSubstr("--set: policies.a.seed: expected an integer"));
   for (const char* text :
        {"policies.c.seed=1", "policies.a=1", "policies.=1", "policies.a.name=x"}) {
-    EXPECT_THAT(Errors("  a:\n  b:\n", {text}), HasSubstr("--set: policies.")) << text;
+    EXPECT_THAT(TeamErrors("  a:\n  b:\n", {text}), HasSubstr("--set: policies.")) << text;
   }
 }
 
 TEST(Policies, BoundsAndNames) {
-  EXPECT_THAT(Errors("  a:\n"), HasSubstr("team.yaml:9: policies: want 2 to 16 policies, got 1"));
+  EXPECT_THAT(TeamErrors("  a:\n"),
+              HasSubstr("team.yaml:9: policies: want 2 to 16 policies, got 1"));
   std::string many;
   for (int i = 0; i < 17; ++i) many += StrCat("  p", i, ":\n");
-  EXPECT_THAT(Errors(many), HasSubstr("got 17"));
-  EXPECT_THAT(Errors("  A:\n  b:\n"), HasSubstr("team.yaml:10: policies.A: is no name"));
-  EXPECT_THAT(Errors("  \"\":\n  b:\n"), HasSubstr("is no name"));
-  EXPECT_THAT(Errors("  a:\n  a:\n"), HasSubstr("team.yaml:11: policies.a: is given twice"));
-  EXPECT_THAT(Errors("  a: [1]\n  b:\n"), HasSubstr("policies.a: expected a block"));
-  EXPECT_THAT(Errors("  [a, b]\n"), HasSubstr("policies: expected a map"));
+  EXPECT_THAT(TeamErrors(many), HasSubstr("got 17"));
+  EXPECT_THAT(TeamErrors("  A:\n  b:\n"), HasSubstr("team.yaml:10: policies.A: is no name"));
+  EXPECT_THAT(TeamErrors("  \"\":\n  b:\n"), HasSubstr("is no name"));
+  EXPECT_THAT(TeamErrors("  a:\n  a:\n"), HasSubstr("team.yaml:11: policies.a: is given twice"));
+  EXPECT_THAT(TeamErrors("  a: [1]\n  b:\n"), HasSubstr("policies.a: expected a block"));
+  EXPECT_THAT(TeamErrors("  [a, b]\n"), HasSubstr("policies: expected a map"));
 }
 
 TEST(Policies, KeysOfTheFileCannotDiffer) {
   for (const char* key : {"name: x", "team: x", "policies: {}"}) {
-    EXPECT_THAT(Errors(StrCat("  a: {", key, "}\n  b:\n")), HasSubstr("is a key of the whole file"))
+    EXPECT_THAT(TeamErrors(StrCat("  a: {", key, "}\n  b:\n")),
+                HasSubstr("is a key of the whole file"))
         << key;
   }
-  EXPECT_THAT(Errors("  a:\n  b:\nteam: x\n"), HasSubstr("team.yaml:12: team: "));
+  EXPECT_THAT(TeamErrors("  a:\n  b:\nteam: x\n"), HasSubstr("team.yaml:12: team: "));
 }
 
 TEST(Policies, KeysThatAreGivenTwiceAreFound) {
-  EXPECT_THAT(Errors("  a: {seed: 1, seed: 2}\n  b:\n"),
+  EXPECT_THAT(TeamErrors("  a: {seed: 1, seed: 2}\n  b:\n"),
               HasSubstr("policies.a.seed: is given twice"));
-  EXPECT_THAT(Errors("  a: {trainer: {steps: 1, steps: 2}}\n  b:\n"),
+  EXPECT_THAT(TeamErrors("  a: {trainer: {steps: 1, steps: 2}}\n  b:\n"),
               HasSubstr("policies.a.trainer.steps: is given twice"));
 }
 
 TEST(Policies, ALongNameIsRefused) {
-  EXPECT_THAT(Errors("  a:\n  b:\n", {"name=" + std::string(62, 'n')}), HasSubstr("name: "));
+  EXPECT_THAT(TeamErrors("  a:\n  b:\n", {"name=" + std::string(62, 'n')}), HasSubstr("name: "));
 }
 
 TEST(Policies, OneJobOfTheFile) {
