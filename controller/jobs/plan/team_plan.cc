@@ -55,7 +55,8 @@ std::vector<TeamStop> FindTeamStops(const std::vector<JobRecord>& records) {
     if (fallen == nullptr) continue;
     stops.push_back(
         {record.id(), StrCat("team ", record.spec().team(), ": policy ", PolicyOf(*fallen), " ",
-                             StateName(fallen->state()), ": ", fallen->reason())});
+                             fallen->state() == JOB_STATE_FAILED ? "failed" : "was cancelled", ": ",
+                             fallen->reason())});
   }
   return stops;
 }
