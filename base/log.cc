@@ -65,6 +65,7 @@ void CallSink(LogSeverity severity, absl::Time time, std::string_view text) {
 void SetMinLogSeverity(LogSeverity severity) { min_severity = severity; }
 
 void SetLogFormat(LogFormat format) { log_format = format; }
+LogFormat GetLogFormat() { return log_format; }
 
 void SetLogRole(std::string role) {
   Identity& identity = ThisProcess();

@@ -19,6 +19,7 @@ enum class LogFormat { kText, kJson };
 void SetMinLogSeverity(LogSeverity severity);
 // Default: kText. Thread-safe.
 void SetLogFormat(LogFormat format);
+LogFormat GetLogFormat();
 // Role and cluster name of this process, added to every later line. "" adds nothing. Thread-safe.
 void SetLogRole(std::string role);
 void SetLogWorker(std::string worker);

@@ -67,6 +67,12 @@ absl::StatusOr<std::unique_ptr<Subprocess>> Subprocess::Start(const SubprocessOp
   if (options.output_to_stderr) {
     posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
   }
+  if (options.standard_output >= 0) {
+    posix_spawn_file_actions_adddup2(&actions, options.standard_output, STDOUT_FILENO);
+  }
+  if (options.standard_error >= 0) {
+    posix_spawn_file_actions_adddup2(&actions, options.standard_error, STDERR_FILENO);
+  }
   posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
@@ -103,6 +109,11 @@ void Subprocess::Kill() {
   ::kill(pid_, SIGKILL);  // it may have left its group
 }
 
+void Subprocess::Signal(int signal) {
+  const MutexLock lock(mu_);
+  if (!reaped_) ::kill(pid_, signal);
+}
+
 bool Subprocess::WaitFor(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   while (!HasEnded()) {
@@ -127,9 +138,17 @@ absl::Status Subprocess::Ending() {
   if (reaped_) return ending_;
   ::kill(-pid_, SIGKILL);
   int status = 0;
-  ending_ = ::waitpid(pid_, &status, 0) == pid_ ? StatusOfEnding(status) : Unavailable("has ended");
+  const bool known = ::waitpid(pid_, &status, 0) == pid_;
+  ending_ = known ? StatusOfEnding(status) : Unavailable("has ended");
+  if (known) exit_code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   reaped_ = true;
   return ending_;
+}
+
+int Subprocess::ExitCode() {
+  Ending().IgnoreError();
+  const MutexLock lock(mu_);
+  return exit_code_;
 }
 
 }  // namespace freshet

@@ -161,8 +161,8 @@ def generate(binaries, rounds):
              "ratio": ours / peer, "unit": "tokens/s", "goal": 0.9}]
 
 
-def run_example(binaries, job, seed, flags, settings):
-    """Trains an example. Returns the rows of samples.jsonl and metrics.jsonl, and the seconds."""
+def run_example(binaries, job, seed, flags, settings, policy=""):
+    """Trains an example. Returns the rows of samples.jsonl and metrics.jsonl (of the policy), and the seconds."""
     with tempfile.TemporaryDirectory() as folder:
         command = [str(binaries / "freshet"), "local", str(ROOT / "examples" / job), "--run-dir", f"{folder}/run", *flags]
         for setting in (f"seed={seed}", "output.samples_per_step=1000000", *settings):
@@ -172,14 +172,14 @@ def run_example(binaries, job, seed, flags, settings):
         seconds = time.monotonic() - begin
         if done.returncode != 0:
             sys.exit(f"agents: {' '.join(command)}:\n{done.stderr[-2000:]}")
-        samples, metrics = ([json.loads(line) for line in open(f"{folder}/run/{name}.jsonl")]
+        samples, metrics = ([json.loads(line) for line in open(f"{folder}/run/{policy}/{name}.jsonl")]
                             for name in ("samples", "metrics"))
     return samples, metrics, seconds
 
 
-def train(binaries, job, seed, flags, settings):
+def train(binaries, job, seed, flags, settings, policy=""):
     """Trains an example. Returns the mean of each component of the reward in the last ten steps, and the seconds."""
-    samples, _, seconds = run_example(binaries, job, seed, flags, settings)
+    samples, _, seconds = run_example(binaries, job, seed, flags, settings, policy)
     last = max(sample["step"] for sample in samples)
     late = [sample["components"] for sample in samples if sample["step"] > last - 10]
     return {name: statistics.mean(sample[name] for sample in late) for name in late[0]}, seconds
@@ -248,11 +248,11 @@ def tasks(binaries, seeds):
 def team(binaries, seeds):
     trained, controlled, times = [], [], []
     for seed in range(1, seeds + 1):
-        for more, results in (((), trained), (("optimizer.learning_rate=1.0e-12",), controlled)):
-            with example_servers.team() as (planner, worker), concurrent.futures.ThreadPoolExecutor(2) as pool:
-                others = pool.submit(train, binaries, "team/worker.yaml", seed, [], (f"environment.address={worker}", *more))
-                means, seconds = train(binaries, "team/planner.yaml", seed, [], (f"environment.address={planner}",))
-                others.result()
+        for more, results in (((), trained), (("policies.worker.optimizer.learning_rate=1.0e-12",), controlled)):
+            with example_servers.team() as (planner, worker):
+                addresses = (f"policies.planner.environment.address={planner}",
+                             f"policies.worker.environment.address={worker}")
+                means, seconds = train(binaries, "team/team.yaml", seed, [], (*addresses, *more), "planner")
             results.append(means["team"])
             times.append(seconds)
     return rows_of("team", "right answers of planner and worker", "the worker is frozen", 1.2, trained, controlled,

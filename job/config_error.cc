@@ -39,10 +39,19 @@ size_t EditDistance(std::string_view a, std::string_view b) {
 }  // namespace
 
 ConfigError KeyPlaces::AtLine(int line, std::string path, std::string message) const {
-  if (line == kFromSet) {
-    return {"--set", 0, std::move(path), std::move(message)};
+  std::string block = BlockOf(path);
+  const bool from_set = line == kFromSet;
+  return {from_set ? "--set" : file_, from_set ? 0 : line, std::move(path), std::move(message),
+          std::move(block)};
+}
+
+std::string KeyPlaces::BlockOf(const std::string& path) const {
+  for (std::string at = own_.empty() ? "" : path; !at.empty();) {
+    if (own_.contains(at)) return block_;
+    const size_t dot = at.rfind('.');
+    at.resize(dot == std::string::npos ? 0 : dot);
   }
-  return {file_, line, std::move(path), std::move(message)};
+  return "";
 }
 
 ConfigError KeyPlaces::At(const std::string& path, std::string message) const {
@@ -62,8 +71,10 @@ std::string FormatConfigError(const ConfigError& error) {
   if (error.line > 0) {
     text += StrCat(":", error.line);
   }
-  if (!error.path.empty()) {
-    text += StrCat(": ", Excerpt(error.path, kLongestPath));
+  const std::string dot = error.block.empty() || error.path.empty() ? "" : ".";
+  const std::string path = StrCat(error.block, dot, error.path);
+  if (!path.empty()) {
+    text += StrCat(": ", Excerpt(path, kLongestPath));
   }
   return StrCat(text, ": ", error.message);
 }

@@ -2,8 +2,10 @@
 #define FRESHET_JOB_CONFIG_ERROR_H_
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace freshet {
@@ -14,6 +16,7 @@ struct ConfigError {
   int line = 0;         // 1-based; 0 if unknown
   std::string path;     // key, such as "rollout.max_new_tokens"; empty for the whole file
   std::string message;  // one line, lower case, names the fix
+  std::string block{};  // before `path`: "policies.worker" for a key of that policy
 };
 
 // Maximum number of errors that one pass over a job collects. Bounds the work on hostile input,
@@ -32,6 +35,14 @@ class KeyPlaces {
   // `line` is 1-based, or kFromSet for a key given by --set.
   void Record(const std::string& path, int line) { lines_[path] = line; }
 
+  // Errors at the keys `own`, and below them, get `block`.
+  void SetBlock(std::string block, std::set<std::string> own) {
+    block_ = std::move(block);
+    own_ = std::move(own);
+  }
+  // `block` if the key is one of `own` or below one, else "".
+  std::string BlockOf(const std::string& path) const;
+
   // An error at `path`, located at that key or, if it was not given, at its enclosing block.
   ConfigError At(const std::string& path, std::string message) const;
 
@@ -41,6 +52,8 @@ class KeyPlaces {
  private:
   std::string file_ = "job";
   std::map<std::string, int> lines_;
+  std::string block_;
+  std::set<std::string> own_;
 };
 
 // "job.yaml:12: rollout.max_new_tokns: unknown key; did you mean max_new_tokens?"

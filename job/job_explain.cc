@@ -10,6 +10,7 @@
 #include "google/protobuf/descriptor.pb.h"
 #include "job/config_error.h"
 #include "job/job_schema.h"
+#include "job/policies.h"
 #include "job/scalar_value.h"
 #include "proto/freshet/job/v1/job_spec_source.h"
 
@@ -164,6 +165,16 @@ std::string ExplainField(const JobKey& key) {
   return text;
 }
 
+std::string ExplainPolicies() {
+  return Wrapped(StrCat("Several policies that learn together, each by a job of its own: a map of ",
+                        kMinPolicies, " to ", kMaxPolicies,
+                        " names to the keys in which their jobs differ from the file's other keys. "
+                        "A job is named NAME-POLICY. If one fails or is cancelled, the others are "
+                        "cancelled."),
+                 "  ") +
+         "  type: map of name to block of keys\n  when absent: the file is one job\n";
+}
+
 std::string ListBlock(const Descriptor& block) {
   size_t width = 0;
   for (const std::string& name : KeyNames(block)) width = std::max(width, name.size());
@@ -181,6 +192,11 @@ std::string ListBlock(const Descriptor& block) {
 absl::StatusOr<std::string> ExplainKey(std::string_view path) {
   if (path.empty()) {
     return "a job file\n  keys:\n" + ListBlock(*JobSpec::descriptor());
+  }
+  const std::vector<std::string> parts = SplitList(path, '.');
+  if (parts.front() == kPolicies) {
+    if (parts.size() < 3) return StrCat(path, "\n", ExplainPolicies());
+    return ExplainKey(path.substr(parts[0].size() + parts[1].size() + 2));
   }
   const JobKeyLookup lookup = FindJobKey(path);
   if (!lookup.key) {

@@ -15,6 +15,7 @@
 #include "job/job_overrides.h"
 #include "job/job_validator.h"
 #include "job/key_rules.h"
+#include "job/policies.h"
 #include "job/reward_types.h"
 #include "job/scalar_value.h"
 #include "job/yaml_tree.h"
@@ -291,37 +292,34 @@ void FillDerived(JobSpec& spec) {
   }
 }
 
-}  // namespace
-
-void ResolveJob(JobSpec& spec) {
-  FillGenerateDefaults(spec);
-  FillDefaults(spec);
-  FillDerived(spec);
-}
-
-JobResult ParseJob(std::string_view yaml_text, const std::string& file_name,
-                   const std::vector<std::string>& overrides) {
-  JobResult result;
-  result.places = KeyPlaces(file_name);
+// The jobs of the file, or its errors as a whole.
+JobTrees ReadTrees(std::string_view yaml_text, const std::vector<std::string>& overrides,
+                   const KeyPlaces& places) {
+  JobTrees failed;
   YamlTree tree = ParseYamlTree(yaml_text);
   if (tree.error) {
-    result.errors.push_back(result.places.AtLine(tree.error->line, "", tree.error->message));
-    return result;
-  }
-  if (tree.root.kind == YamlNode::Kind::kNull) {
-    result.errors.push_back(result.places.AtLine(
+    failed.errors.push_back(places.AtLine(tree.error->line, "", tree.error->message));
+  } else if (tree.root.kind == YamlNode::Kind::kNull) {
+    failed.errors.push_back(places.AtLine(
         0, "",
         "is empty; a job file has at least name, model, dataset, rollout, reward, trainer "
         "and optimizer (freshet init writes one)"));
-    return result;
-  }
-  if (tree.root.kind != YamlNode::Kind::kMap) {
-    result.errors.push_back(result.places.AtLine(
+  } else if (tree.root.kind != YamlNode::Kind::kMap) {
+    failed.errors.push_back(places.AtLine(
         tree.root.line, "",
         StrCat("expected a block of keys such as 'name: ...', got ", KindName(tree.root))));
-    return result;
   }
-  result.errors = ApplyOverrides(overrides, tree.root);
+  return failed.errors.empty() ? ExpandPolicies(tree.root, overrides, places) : failed;
+}
+
+JobResult ReadTree(JobTree tree, const KeyPlaces& places) {
+  JobResult result;
+  result.policy = tree.policy;
+  result.places = places;
+  if (!tree.policy.empty()) {
+    result.places.SetBlock(StrCat(kPolicies, ".", tree.policy), std::move(tree.own));
+  }
+  result.errors = ApplyOverrides(tree.overrides, tree.root);
   JobReader(result).ReadBlock(tree.root, "", result.spec);
   ResolveJob(result.spec);
   std::vector<ConfigError> more = ValidateJob(result.spec, result.places, result.errors);
@@ -331,13 +329,72 @@ JobResult ParseJob(std::string_view yaml_text, const std::string& file_name,
   return result;
 }
 
-absl::StatusOr<JobResult> ReadJob(const std::string& path,
-                                  const std::vector<std::string>& overrides) {
+bool SameError(const ConfigError& a, const ConfigError& b) {
+  return a.line == b.line && a.file == b.file && a.path == b.path && a.message == b.message &&
+         a.block == b.block;
+}
+
+// Adds the errors of the file's jobs. One that all of them have is an error of the file; others
+// are those of a policy.
+void AddErrors(JobFile& file) {
+  for (const JobResult& job : file.jobs) {
+    for (ConfigError error : job.errors) {
+      const auto is_same = [&error](const ConfigError& other) { return SameError(error, other); };
+      const bool in_all = std::ranges::all_of(file.jobs, [&is_same](const JobResult& other) {
+        return std::ranges::any_of(other.errors, is_same);
+      });
+      if (in_all && std::ranges::any_of(file.errors, is_same)) continue;
+      if (!in_all) error.block = StrCat(kPolicies, ".", job.policy);
+      file.errors.push_back(std::move(error));
+    }
+  }
+}
+
+}  // namespace
+
+void ResolveJob(JobSpec& spec) {
+  FillGenerateDefaults(spec);
+  FillDefaults(spec);
+  FillDerived(spec);
+}
+
+JobResult ParseJob(std::string_view yaml_text, const std::string& file_name,
+                   const std::vector<std::string>& overrides, const std::string& policy) {
+  const KeyPlaces places(file_name);
+  JobTrees trees = ReadTrees(yaml_text, overrides, places);
+  JobResult failed;
+  failed.places = places;
+  failed.errors = std::move(trees.errors);
+  if (!failed.errors.empty()) return failed;
+  for (JobTree& tree : trees.jobs) {
+    if (tree.policy == policy) return ReadTree(std::move(tree), places);
+  }
+  failed.errors.push_back(places.AtLine(
+      0, kPolicies,
+      policy.empty() ? "the file has several jobs, and here only one of them can be used"
+                     : StrCat("the file has no policy '", Excerpt(policy), "'")));
+  return failed;
+}
+
+JobFile ParseJobFile(std::string_view yaml_text, const std::string& file_name,
+                     const std::vector<std::string>& overrides) {
+  const KeyPlaces places(file_name);
+  JobTrees trees = ReadTrees(yaml_text, overrides, places);
+  JobFile file;
+  file.errors = std::move(trees.errors);
+  for (JobTree& tree : trees.jobs) file.jobs.push_back(ReadTree(std::move(tree), places));
+  AddErrors(file);
+  SortConfigErrors(file.errors);
+  return file;
+}
+
+absl::StatusOr<std::vector<JobResult>> ReadJobs(const std::string& path,
+                                                const std::vector<std::string>& overrides) {
   constexpr uint64_t kMaxBytes = 4 << 20;
   FRESHET_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxBytes));
-  JobResult job = ParseJob(text, path, overrides);
-  if (!job.errors.empty()) return InvalidArgument(FormatConfigErrors(job.errors));
-  return job;
+  JobFile file = ParseJobFile(text, path, overrides);
+  if (!file.errors.empty()) return InvalidArgument(FormatConfigErrors(file.errors));
+  return std::move(file.jobs);
 }
 
 }  // namespace freshet

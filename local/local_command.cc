@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "base/exit_code.h"
@@ -27,6 +28,7 @@
 #include "local/local_status.h"
 #include "local/run_summary.h"
 #include "local/state_reloads.h"
+#include "local/team_command.h"
 #include "model/gpu.h"
 #include "rollout/worker/rollout_setup.h"
 #include "runlog/report.h"
@@ -36,14 +38,9 @@
 namespace freshet {
 namespace {
 
-absl::StatusOr<JobResult> ReadLocalJob(const LocalCommand& command) {
+absl::StatusOr<std::vector<JobResult>> ReadLocalJobs(const LocalCommand& command) {
   const bool resume = !command.resume_dir.empty();
-  FRESHET_ASSIGN_OR_RETURN(
-      JobResult job,
-      ReadJob(resume ? command.resume_dir + "/job.yaml" : command.job_file, command.overrides));
-  job.errors = CheckMode(job.spec, job.places, JobMode::kLocal);
-  if (!job.errors.empty()) return InvalidArgument(FormatConfigErrors(job.errors));
-  return job;
+  return ReadJobs(resume ? command.resume_dir + "/job.yaml" : command.job_file, command.overrides);
 }
 
 DisplayOptions TerminalOptions(const JobSpec& spec, int fd) {
@@ -171,9 +168,10 @@ absl::Status CheckMemoryOfJob(const JobSetup& setup, const ContainerLimits& limi
   return WarnOrFail(CheckMemory("the job", plan.local.memory, UsableMemory(limits)));
 }
 
-absl::StatusOr<int> RunJob(const LocalCommand& command, SignalTarget& signals,
+absl::StatusOr<int> RunJob(const LocalCommand& command, const JobResult& job, SignalTarget& signals,
                            FaultPoints& faults) {
-  FRESHET_ASSIGN_OR_RETURN(const JobResult job, ReadLocalJob(command));
+  const std::vector<ConfigError> errors = CheckMode(job.spec, job.places, JobMode::kLocal);
+  if (!errors.empty()) return InvalidArgument(FormatConfigErrors(errors));
   FRESHET_ASSIGN_OR_RETURN(const ServiceScorers services, ConnectedScorers(command.rewards));
   FRESHET_ASSIGN_OR_RETURN(const std::unique_ptr<JobSetup> setup,
                            PrepareJob(job.spec, job.places, services));
@@ -196,11 +194,18 @@ absl::StatusOr<int> RunJob(const LocalCommand& command, SignalTarget& signals,
 
 int RunLocalCommand(const LocalCommand& command) {
   SetLogRole("local");
+  if (!command.resume_dir.empty()) {
+    const std::vector<std::string> policies = FindPolicyRuns(command.resume_dir);
+    if (!policies.empty()) return ResumeTeam(command, policies);
+  }
+  const absl::StatusOr<std::vector<JobResult>> jobs = ReadLocalJobs(command);
+  if (!jobs.ok()) return FailContent(jobs.status());
+  if (jobs->size() > 1) return StartTeam(command, *jobs);
   SignalTarget signals;
   const Interrupt interrupt([&signals](int count) { signals.Signal(count); });
   const absl::StatusOr<std::unique_ptr<FaultPoints>> faults = MakeFaultPoints(command.crash_at);
   const absl::StatusOr<int> code =
-      faults.ok() ? RunJob(command, signals, **faults) : faults.status();
+      faults.ok() ? RunJob(command, jobs->front(), signals, **faults) : faults.status();
   if (code.ok()) return *code;
   PrintError(code.status());
   return faults.ok() ? ContentExitCode(code.status()) : kExitCommandLine;

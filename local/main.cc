@@ -159,7 +159,9 @@ int main(int argc, char** argv) {
   const freshet::Option job = run.Add("JOB", local.job_file, "job file (YAML)");
   const freshet::Option resume =
       run.Add("--resume", local.resume_dir, "resume the run in this folder");
-  run.Add("--run-dir", local.run_dir, "run folder (default runs/NAME)").Excludes(resume);
+  run.Add("--run-dir", local.run_dir,
+          "run folder (default runs/NAME; with policies, RUN/POLICY for each)")
+      .Excludes(resume);
   run.Add("--set", local.overrides, "override a key of the job: a.b=c").OneValueEach();
   run.AddFlag("--json", local.json, "rows of metrics.jsonl and events on stdout");
   freshet::runtime::AddLogFlag(run);

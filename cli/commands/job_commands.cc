@@ -18,16 +18,23 @@ namespace {
 
 constexpr uint64_t kMaxJobBytes = 4 << 20;
 
-int Validate(const std::string& path, const std::vector<std::string>& overrides) {
-  const absl::StatusOr<JobResult> job = ReadJob(path, overrides);
-  if (!job.ok()) return FailContent(job.status());
-  const absl::StatusOr<std::unique_ptr<JobSetup>> setup = PrepareJob(job->spec, job->places);
-  if (!setup.ok()) return FailContent(setup.status());
-  std::printf("%s", WriteJobYaml(job->spec).c_str());
-  if (Generates(job->spec)) return kExitDone;
-  std::printf("# loss expands to: loss: %s\n", DescribeLoss((*setup)->loss).c_str());
-  const auto uncorrected = UncorrectedStaleness((*setup)->loss, job->spec.staleness().max());
+void Print(const JobResult& job, const JobSetup& setup) {
+  if (!job.policy.empty()) std::printf("--- # policy %s\n", job.policy.c_str());
+  std::printf("%s", WriteJobYaml(job.spec).c_str());
+  if (Generates(job.spec)) return;
+  std::printf("# loss expands to: loss: %s\n", DescribeLoss(setup.loss).c_str());
+  const auto uncorrected = UncorrectedStaleness(setup.loss, job.spec.staleness().max());
   if (uncorrected.has_value()) std::printf("# warning: %s\n", uncorrected->c_str());
+}
+
+int Validate(const std::string& path, const std::vector<std::string>& overrides) {
+  const absl::StatusOr<std::vector<JobResult>> jobs = ReadJobs(path, overrides);
+  if (!jobs.ok()) return FailContent(jobs.status());
+  for (const JobResult& job : *jobs) {
+    const absl::StatusOr<std::unique_ptr<JobSetup>> setup = PrepareJob(job.spec, job.places);
+    if (!setup.ok()) return FailContent(setup.status());
+    Print(job, **setup);
+  }
   return kExitDone;
 }
 

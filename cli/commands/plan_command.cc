@@ -71,24 +71,34 @@ void PrintText(const JobPlan& plan, const std::optional<Hardware>& hardware) {
   }
 }
 
+nlohmann::ordered_json ToJson(const JobPlan& plan, bool has_hardware) {
+  nlohmann::ordered_json json;
+  for (const ProcessPlan* process : {&plan.trainer, &plan.rollout, &plan.local}) {
+    json[process->process] = ToJson(*process, has_hardware);
+  }
+  return json;
+}
+
 absl::Status Plan(const PlanFlags& flags) {
   std::optional<Hardware> hardware;
   if (!flags.hardware.empty()) {
     FRESHET_ASSIGN_OR_RETURN(hardware, ParseHardware(flags.hardware));
   }
-  FRESHET_ASSIGN_OR_RETURN(const JobResult job, ReadJob(flags.job, flags.overrides));
-  FRESHET_ASSIGN_OR_RETURN(const std::unique_ptr<JobSetup> setup, PrepareJob(job.spec, job.places));
-  const JobPlan plan =
-      PlanJob(*setup, ReadContainerLimits(), hardware.has_value() ? &*hardware : nullptr);
-  if (!flags.json) {
-    PrintText(plan, hardware);
-    return absl::OkStatus();
-  }
+  FRESHET_ASSIGN_OR_RETURN(const std::vector<JobResult> jobs, ReadJobs(flags.job, flags.overrides));
   nlohmann::ordered_json json;
-  for (const ProcessPlan* process : {&plan.trainer, &plan.rollout, &plan.local}) {
-    json[process->process] = ToJson(*process, hardware.has_value());
+  for (const JobResult& job : jobs) {
+    FRESHET_ASSIGN_OR_RETURN(const std::unique_ptr<JobSetup> setup,
+                             PrepareJob(job.spec, job.places));
+    const JobPlan plan =
+        PlanJob(*setup, ReadContainerLimits(), hardware.has_value() ? &*hardware : nullptr);
+    if (flags.json) {
+      (job.policy.empty() ? json : json[job.policy]) = ToJson(plan, hardware.has_value());
+      continue;
+    }
+    if (!job.policy.empty()) std::printf("policy %s:\n", job.policy.c_str());
+    PrintText(plan, hardware);
   }
-  std::printf("%s\n", json.dump(2).c_str());
+  if (flags.json) std::printf("%s\n", json.dump(2).c_str());
   return absl::OkStatus();
 }
 

@@ -4,16 +4,20 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <random>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "base/exit_code.h"
 #include "base/file.h"
 #include "base/str_cat.h"
 #include "cli/client/job_events.h"
 #include "cli/client/job_follower.h"
 #include "cli/commands/local_paths.h"
+#include "cli/commands/team_submission.h"
 #include "job/config_error.h"
 #include "job/job_parser.h"
 
@@ -70,17 +74,85 @@ int CheckGain(const Session& session, const std::string& id, double min_gain) {
   return code;
 }
 
-int DryRun(const Session& session, const job::v1::SubmitRequest& submit) {
-  job::v1::ValidateRequest request;
-  request.set_yaml(submit.yaml());
-  request.set_file_name(submit.file_name());
-  *request.mutable_overrides() = submit.overrides();
-  const absl::StatusOr<job::v1::ValidateReply> reply = session.client().Validate(request);
-  if (!reply.ok()) return session.Fail(reply.status());
-  Write(reply->yaml());
-  std::fprintf(stderr, "%s is valid; nothing was submitted. next: freshet submit %s\n",
-               submit.file_name().c_str(), submit.file_name().c_str());
+int DryRun(const Session& session, const std::vector<job::v1::SubmitRequest>& requests) {
+  for (const job::v1::SubmitRequest& request : requests) {
+    const absl::StatusOr<job::v1::ValidateReply> reply =
+        session.client().Validate(ToValidateRequest(request));
+    if (!reply.ok()) return session.Fail(reply.status());
+    if (!request.policy().empty()) Write(StrCat("--- # policy ", request.policy(), "\n"));
+    Write(reply->yaml());
+  }
+  const char* file = requests.front().file_name().c_str();
+  std::fprintf(stderr, "%s is valid; nothing was submitted. next: freshet submit %s\n", file, file);
   return kExitDone;
+}
+
+// One request for each job of the file. Jobs of several policies have ids, ID-POLICY, and their
+// team is ID.
+std::vector<job::v1::SubmitRequest> MakeRequests(const SubmitFlags& flags, const std::string& text,
+                                                 const std::vector<JobResult>& jobs,
+                                                 const std::string& server) {
+  std::string id = flags.id;
+  if (jobs.size() > 1 && id.empty()) {
+    std::random_device random;
+    id = MakeTeamId(jobs, (uint64_t{random()} << 32) | random());
+  }
+  std::vector<job::v1::SubmitRequest> requests;
+  requests.reserve(jobs.size());
+  for (const JobResult& job : jobs) {
+    job::v1::SubmitRequest& request = requests.emplace_back();
+    request.set_job_id(job.policy.empty() ? id : StrCat(id, "-", job.policy));
+    request.set_yaml(text);
+    request.set_file_name(flags.file);
+    request.set_priority(flags.priority);
+    request.set_policy(job.policy);
+    for (const std::string& entry : flags.overrides) request.add_overrides(entry);
+    if (!job.policy.empty()) request.add_overrides(StrCat("team=", id));
+    for (const std::string& entry : AbsolutePathOverrides(job.spec, server)) {
+      request.add_overrides(entry);
+    }
+  }
+  return requests;
+}
+
+// Submits the jobs and sets their ids. Returns the exit code.
+int Send(const Session& session, const std::vector<job::v1::SubmitRequest>& requests,
+         std::vector<std::string>& ids) {
+  if (requests.size() == 1) {
+    const absl::StatusOr<job::v1::Job> submitted = session.client().Submit(requests.front());
+    if (!submitted.ok()) return session.Fail(submitted.status());
+    ids = {submitted->id()};
+    return kExitDone;
+  }
+  TeamSubmission sent = SubmitTeam(session.client(), requests);
+  if (sent.status.ok()) {
+    ids = std::move(sent.ids);
+    return kExitDone;
+  }
+  const int code = session.Fail(sent.status);
+  for (const std::string& id : sent.cancelled) PrintLine(StrCat("job ", id, " is cancelled"));
+  for (const std::string& id : sent.left) {
+    PrintLine(StrCat("job ", id, " was submitted; cancel it with: freshet cancel ", id));
+  }
+  if (sent.cancelled.empty() && sent.left.empty()) PrintLine("nothing was submitted");
+  return code;
+}
+
+int Follow(const Session& session, const SubmitFlags& flags, const std::vector<std::string>& ids) {
+  const absl::Time deadline = absl::Now() + TimeLimit(flags.timeout_seconds);
+  int first_code = kExitDone;
+  for (const std::string& id : ids) {
+    FollowOptions options;
+    options.show = flags.follow ? FollowOptions::Show::kEvents : FollowOptions::Show::kNothing;
+    options.from_start = true;
+    options.timeout = deadline - absl::Now();
+    options.ask_twice = true;
+    int code = FollowJob(session, id, options, DescribeTerminal(), Write);
+    if (code == kExitDone && flags.has_min_gain) code = CheckGain(session, id, flags.min_gain);
+    if (code == kExitTimeout || code == kExitInterrupted) return code;
+    if (first_code == kExitDone || code == kExitJobFailed) first_code = code;
+  }
+  return first_code;
 }
 
 int Submit(const ConnectionFlags& connection, const SubmitFlags& flags) {
@@ -94,38 +166,27 @@ int Submit(const ConnectionFlags& connection, const SubmitFlags& flags) {
     return kExitContent;
   }
   // Same parser as the server's, so that errors in the file are reported without a server.
-  const JobResult job = ParseJob(*text, flags.file, flags.overrides);
-  if (!job.errors.empty()) {
-    PrintError(absl::InvalidArgumentError(FormatConfigErrors(job.errors)));
+  const JobFile file = ParseJobFile(*text, flags.file, flags.overrides);
+  const absl::Status valid = file.errors.empty()
+                                 ? CheckPools(file.jobs)
+                                 : absl::InvalidArgumentError(FormatConfigErrors(file.errors));
+  if (!valid.ok()) {
+    PrintError(valid);
     return kExitContent;
   }
   return WithSession(connection, [&](const Session& session) {
-    job::v1::SubmitRequest request;
-    request.set_job_id(flags.id);
-    request.set_yaml(*text);
-    request.set_file_name(flags.file);
-    request.set_priority(flags.priority);
-    for (const std::string& entry : flags.overrides) request.add_overrides(entry);
-    for (const std::string& entry : AbsolutePathOverrides(job.spec, session.target().address)) {
-      request.add_overrides(entry);
-    }
-    if (flags.dry_run) return DryRun(session, request);
-    const absl::StatusOr<job::v1::Job> submitted = session.client().Submit(request);
-    if (!submitted.ok()) return session.Fail(submitted.status());
-    const std::string& id = submitted->id();
-    Write(id + "\n");
-    if (!flags.wait && !flags.follow) {
+    const std::vector<job::v1::SubmitRequest> requests =
+        MakeRequests(flags, *text, file.jobs, session.target().address);
+    if (flags.dry_run) return DryRun(session, requests);
+    std::vector<std::string> ids;
+    const int code = Send(session, requests, ids);
+    if (code != kExitDone) return code;
+    for (const std::string& id : ids) Write(id + "\n");
+    if (flags.wait || flags.follow) return Follow(session, flags, ids);
+    for (const std::string& id : ids) {
       std::fprintf(stderr, "next: freshet watch %s\n", id.c_str());
-      return static_cast<int>(kExitDone);
     }
-    FollowOptions options;
-    options.show = flags.follow ? FollowOptions::Show::kEvents : FollowOptions::Show::kNothing;
-    options.from_start = true;
-    options.timeout = TimeLimit(flags.timeout_seconds);
-    options.ask_twice = true;
-    const int code = FollowJob(session, id, options, DescribeTerminal(), Write);
-    if (code != kExitDone || !flags.has_min_gain) return code;
-    return CheckGain(session, id, flags.min_gain);
+    return static_cast<int>(kExitDone);
   });
 }
 

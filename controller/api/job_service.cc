@@ -11,6 +11,7 @@
 #include "controller/api/api_errors.h"
 #include "controller/api/job_views.h"
 #include "controller/jobs/plan/submission.h"
+#include "controller/jobs/plan/team_plan.h"
 #include "datastore/ledger.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "job/job_yaml.h"
@@ -39,6 +40,7 @@ Submission ToSubmission(const Request& request) {
   submission.spec = request.has_spec() ? &request.spec() : nullptr;
   submission.file_name = request.file_name();
   submission.overrides.assign(request.overrides().begin(), request.overrides().end());
+  submission.policy = request.policy();
   return submission;
 }
 
@@ -168,6 +170,7 @@ absl::StatusOr<job::v1::Job> JobServiceImpl::SubmitJob(ControllerTerm& term,
   if (static_cast<size_t>(open) >= options_.max_jobs) {
     return ResourceExhausted(open, " jobs are active, which is the maximum; try again later");
   }
+  FRESHET_RETURN_IF_ERROR(CheckTeamPool(records, id, checked.spec));
   const JobRecord record =
       NewJobRecord(id, checked.spec, request.priority(), controller_.ports().clock.Now());
   const absl::Status created = term.registry.Create(record);
@@ -241,13 +244,26 @@ grpc::ServerUnaryReactor* JobServiceImpl::Pause(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* JobServiceImpl::Resume(grpc::CallbackServerContext* context,
                                                  const job::v1::ResumeRequest* request,
                                                  job::v1::Job* job) {
-  return Lead(
-      context, request, job, &JobService::Stub::Resume, [this, request](ControllerTerm& term) {
-        return ChangeJob(term, request->job_id(), [request](JobRecord& record, absl::Time now) {
-          absl::Status raised = RaiseMaxCalls(record, request->max_calls());
-          return raised.ok() ? WantResumed(record, now) : raised;
-        });
-      });
+  return Lead(context, request, job, &JobService::Stub::Resume,
+              [this, request](ControllerTerm& term) { return ResumeJob(term, *request); });
+}
+
+absl::StatusOr<job::v1::Job> JobServiceImpl::ResumeJob(ControllerTerm& term,
+                                                       const job::v1::ResumeRequest& request) {
+  FRESHET_ASSIGN_OR_RETURN(JobRecord record, term.registry.Get(request.job_id()));
+  FRESHET_RETURN_IF_ERROR(RaiseMaxCalls(record, request.max_calls()));
+  if (!record.spec().team().empty() && HasEnded(record.state())) {
+    FRESHET_ASSIGN_OR_RETURN(const std::vector<JobRecord> records, term.registry.List());
+    FRESHET_ASSIGN_OR_RETURN(const std::vector<std::string> others,
+                             FindTeamResumes(records, record));
+    for (const std::string& other : others) {
+      FRESHET_RETURN_IF_ERROR(ChangeJob(term, other, WantResumed).status());
+    }
+  }
+  return ChangeJob(term, request.job_id(), [&request](JobRecord& changed, absl::Time now) {
+    absl::Status raised = RaiseMaxCalls(changed, request.max_calls());
+    return raised.ok() ? WantResumed(changed, now) : raised;
+  });
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::Cancel(grpc::CallbackServerContext* context,

@@ -108,6 +108,9 @@ class JobServiceImpl final : public job::v1::JobService::CallbackService {
   absl::StatusOr<job::v1::Job> ChangeJob(
       ControllerTerm& term, const std::string& id,
       const std::function<absl::Status(JobRecord&, absl::Time)>& change);
+  // Resumes the job and, if it has ended, the others of its team that have.
+  absl::StatusOr<job::v1::Job> ResumeJob(ControllerTerm& term,
+                                         const job::v1::ResumeRequest& request);
   absl::StatusOr<job::v1::DeleteReply> DeleteJob(ControllerTerm& term,
                                                  const job::v1::DeleteRequest& request);
   // Address of the trainer that holds the job's files. UNAVAILABLE if it is not connected.

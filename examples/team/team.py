@@ -1,8 +1,7 @@
 """A planner and a worker on the same episodes: the planner names the digits to add, the worker adds them.
 
-    python3 examples/team/team.py 127.0.0.1:7201 127.0.0.1:7202     # the addresses of planner.yaml and worker.yaml
-    freshet local examples/team/planner.yaml                        # in other terminals, both at once
-    freshet local examples/team/worker.yaml
+    python3 examples/team/team.py 127.0.0.1:7201 127.0.0.1:7202     # the addresses in team.yaml
+    freshet local examples/team/team.yaml                           # in another terminal
 """
 
 import sys

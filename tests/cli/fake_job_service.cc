@@ -117,7 +117,8 @@ grpc::Status FakeJobService::Submit(Context*, const job::v1::SubmitRequest* requ
   if (!status.ok()) return StatusToGrpc(status);
   last_submit_ = *request;
   const JobResult parsed = ParseJob(request->yaml(), request->file_name(),
-                                    {request->overrides().begin(), request->overrides().end()});
+                                    {request->overrides().begin(), request->overrides().end()},
+                                    request->policy());
   if (!parsed.errors.empty()) return StatusToGrpc(ErrorsToStatus(parsed.errors));
   const std::string id = request->job_id().empty()
                              ? StrCat(parsed.spec.name(), "-", jobs_.size() + 1)
@@ -139,7 +140,8 @@ grpc::Status FakeJobService::Validate(Context*, const job::v1::ValidateRequest* 
   const absl::Status status = Begin("Validate");
   if (!status.ok()) return StatusToGrpc(status);
   const JobResult parsed = ParseJob(request->yaml(), request->file_name(),
-                                    {request->overrides().begin(), request->overrides().end()});
+                                    {request->overrides().begin(), request->overrides().end()},
+                                    request->policy());
   if (!parsed.errors.empty()) return StatusToGrpc(ErrorsToStatus(parsed.errors));
   *reply->mutable_spec() = parsed.spec;
   reply->set_yaml(WriteJobYaml(parsed.spec));

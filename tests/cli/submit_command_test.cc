@@ -2,6 +2,7 @@
 #include <csignal>
 #include <filesystem>
 
+#include "base/file.h"
 #include "base/str_cat.h"
 #include "tests/cli/command_fixture.h"
 
@@ -191,6 +192,42 @@ TEST_F(SubmitCommandTest, WatchOfAnUnknownJobIsRefused) {
   const ChildResult result = Run({"watch", "nobody"});
   EXPECT_EQ(result.exit_code, 4);
   EXPECT_THAT(result.err, HasSubstr("freshet list"));
+}
+
+// The jobs of a team with the policies a and b, in pools of their own.
+void WriteTeam(const ScratchFolder& folder, const std::string& pool_of_b = "b") {
+  const absl::StatusOr<std::string> job = ReadFile(kJob, 1 << 20);
+  ASSERT_TRUE(job.ok()) << job.status();
+  folder.Write("team.yaml",
+               StrCat(*job, "\npolicies: {a: {pool: a}, b: {pool: ", pool_of_b, "}}\n"));
+}
+
+TEST_F(SubmitCommandTest, AFileWithPoliciesIsATeamOfJobs) {
+  WriteTeam(folder_);
+  const ChildResult result = Run({"submit", "team.yaml", "--id", "t", "--wait"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "t-a\nt-b\n");
+  const job::v1::SubmitRequest request = service_.last_submit();
+  EXPECT_EQ(request.policy(), "b");
+  EXPECT_THAT(request.overrides(), Contains("team=t"));
+  EXPECT_EQ(service_.calls()["Validate"], 2);
+}
+
+TEST_F(SubmitCommandTest, IfAPolicyIsRefusedTheOthersAreNotSubmitted) {
+  WriteTeam(folder_);
+  service_.FailNext("Validate", absl::InvalidArgumentError("no such file"));
+  const ChildResult invalid = Run({"submit", "team.yaml", "--id", "t"});
+  EXPECT_EQ(invalid.exit_code, 4);
+  EXPECT_THAT(invalid.err, HasSubstr("nothing was submitted"));
+  EXPECT_EQ(service_.calls()["Submit"], 0);
+}
+
+TEST_F(SubmitCommandTest, PoliciesWithOnePoolAreRefused) {
+  WriteTeam(folder_, "a");
+  const ChildResult result = Run({"submit", "team.yaml"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, HasSubstr("policies.b.pool: is a for the policies a and b"));
+  EXPECT_TRUE(service_.calls().empty());
 }
 
 }  // namespace

@@ -171,9 +171,9 @@ TEST_F(JobCommandsTest, EveryExampleIsValid) {
     } else if (name == "notes") {
       args.insert(args.end(), {"--set", StrCat("tokenizer.path=", kExamples, "/lookup"), "--set",
                                StrCat("dataset.path=", kExamples, "/notes/rows.jsonl")});
-    } else if (name == "planner") {
-      args.insert(args.end(),
-                  {"--set", StrCat("dataset.path=", kExamples, "/team/questions.jsonl")});
+    } else if (name == "team") {
+      args.insert(args.end(), {"--set", StrCat("policies.planner.dataset.path=", kExamples,
+                                               "/team/questions.jsonl")});
     } else if (name == "budget") {
       args.insert(args.end(),
                   {"--set", StrCat("dataset.path=", kExamples, "/budget/rows.jsonl"), "--set",

@@ -41,6 +41,17 @@ TEST(Examples, ArithmeticIsTheDocumentedJob) {
   EXPECT_EQ(spec.eval().rows(), 512);
 }
 
+TEST(Examples, TeamHasTwoPolicies) {
+  const JobFile file = ParseJobFile(Example("team/team.yaml"), "team.yaml");
+  EXPECT_EQ(FormatConfigErrors(file.errors), "");
+  ASSERT_EQ(file.jobs.size(), 2u);
+  EXPECT_EQ(file.jobs[0].spec.dataset().type(), "jsonl");
+  EXPECT_EQ(file.jobs[0].spec.warmup().sft().steps(), 200);
+  EXPECT_EQ(file.jobs[0].spec.warmup().sft().batch_size(), 64);
+  EXPECT_EQ(file.jobs[1].spec.dataset().type(), "arithmetic");
+  EXPECT_EQ(file.jobs[1].spec.environment().address(), "127.0.0.1:7202");
+}
+
 TEST(Examples, StoriesNeedsAModel) {
   const JobResult result = ParseJob(Example("stories.yaml"), "stories.yaml");
   ASSERT_EQ(result.errors.size(), 1u);

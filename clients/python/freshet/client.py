@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -100,7 +101,7 @@ class Client:
         """Submits a job, given as the path of a job file or as YAML text (which has a line break).
 
         id: submitting the same id again returns the same job. set: overrides, {"trainer.steps": 10}.
-        Raises InvalidJob with one line per fault.
+        Raises InvalidJob with one line per fault. A file with `policies`: see submit_team.
         """
         text, name = _job_text(job)
         overrides = [f"{key}={_scalar(value)}" for key, value in (set or {}).items()]
@@ -113,13 +114,67 @@ class Client:
         )
         return Job(self, self._connection.call("Submit", request, attempts=4 if id else 1))
 
+    def submit_team(
+        self,
+        job: str | os.PathLike,
+        *,
+        id: str | None = None,
+        set: Mapping[str, Any] | None = None,
+        priority: int = 0,
+    ) -> dict[str, Job]:
+        """Submits the jobs of a file with `policies`. Returns them by policy.
+
+        id: of the team; its jobs are ID-POLICY. Submitting the same id again returns the same jobs.
+        set: overrides, for all policies or for one, {"policies.worker.trainer.steps": 10}.
+        All jobs are validated first. If one is refused after that, those that this call has created are
+        cancelled. Raises InvalidJob with one line per fault.
+        """
+        text, name = _job_text(job)
+        common, policies = _policies_in(text)
+        team = id or f"{common.get('name', 'team')}-{secrets.token_hex(4)}"
+        overrides = [f"{key}={_scalar(value)}" for key, value in (set or {}).items()]
+        requests = {}
+        for policy, keys in policies.items():
+            paths = self._absolute_paths(yaml.safe_dump(_merged(common, keys)), _overrides_of(policy, overrides))
+            requests[policy] = pb.SubmitRequest(
+                job_id=f"{team}-{policy}",
+                yaml=text,
+                file_name=name,
+                overrides=[*overrides, f"team={team}", *paths],
+                priority=priority,
+                policy=policy,
+            )
+        known = []
+        for policy, request in requests.items():
+            self._connection.call(
+                "Validate",
+                pb.ValidateRequest(yaml=text, file_name=name, overrides=request.overrides, policy=policy),
+            )
+            try:
+                known.append(self.get(request.job_id).id)
+            except errors.NotFound:
+                pass
+        jobs = {}
+        try:
+            for policy, request in requests.items():
+                jobs[policy] = Job(self, self._connection.call("Submit", request, attempts=4))
+        except errors.FreshetError:
+            for made in jobs.values():
+                if made.id not in known:
+                    self.cancel(made.id, "another policy of its team was refused")
+            raise
+        return jobs
+
     def validate(
-        self, job: str | os.PathLike, *, set: Mapping[str, Any] | None = None
+        self, job: str | os.PathLike, *, set: Mapping[str, Any] | None = None, policy: str = ""
     ) -> str:
-        """Returns the resolved job as YAML without storing it. Raises InvalidJob."""
+        """Returns the resolved job as YAML without storing it. Raises InvalidJob.
+
+        policy: which job of a file with `policies`.
+        """
         text, name = _job_text(job)
         overrides = [f"{key}={_scalar(value)}" for key, value in (set or {}).items()]
-        request = pb.ValidateRequest(yaml=text, file_name=name, overrides=overrides)
+        request = pb.ValidateRequest(yaml=text, file_name=name, overrides=overrides, policy=policy)
         return self._connection.call("Validate", request).yaml
 
     def get(self, id: str) -> Job:
@@ -357,6 +412,32 @@ def _scalar(value: Any) -> str:
     if isinstance(value, (dict, list, tuple)):
         return json.dumps(value)
     return str(value)
+
+
+def _policies_in(text: str) -> tuple[dict, dict[str, Any]]:
+    """Returns the keys of a job file that its policies share, and the keys of each."""
+    try:
+        job = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"the job file is not valid YAML: {error}") from error
+    policies = _get(job, "policies")
+    if not isinstance(policies, dict) or not policies:
+        raise ValueError("the job file has no map `policies`; submit a file with one job with submit()")
+    return {key: value for key, value in job.items() if key != "policies"}, policies
+
+
+def _merged(common: dict, own: Any) -> dict:
+    """Merges a policy's maps into those of the file."""
+    result = dict(common)
+    for key, value in (own if isinstance(own, dict) else {}).items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = _merged(result[key], value) if both else value
+    return result
+
+
+def _overrides_of(policy: str, overrides: list[str]) -> list[str]:
+    mine = f"policies.{policy}."
+    return [entry.removeprefix(mine) for entry in overrides if entry.startswith(mine) or not entry.startswith("policies.")]
 
 
 def _paths_in(text: str) -> dict[str, str]:

@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "controller/jobs/plan/scheduler.h"
+#include "controller/jobs/plan/team_plan.h"
 #include "controller/jobs/record/deposed.h"
 
 namespace freshet {
@@ -199,7 +200,8 @@ void JobManager::ReapDrivers() {
 }
 
 absl::Status JobManager::RunQueue() {
-  FRESHET_ASSIGN_OR_RETURN(const std::vector<JobRecord> records, context_.registry.List());
+  FRESHET_ASSIGN_OR_RETURN(std::vector<JobRecord> records, context_.registry.List());
+  FRESHET_RETURN_IF_ERROR(StopTeams(records));
   ScheduleInput input;
   std::map<std::string, std::string> reasons;
   std::set<std::string> driven;
@@ -262,6 +264,29 @@ absl::Status JobManager::RunQueue() {
                                           return absl::OkStatus();
                                         })
                                 .status());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JobManager::StopTeams(std::vector<JobRecord>& records) {
+  for (const TeamStop& stop : FindTeamStops(records)) {
+    const auto cancel = [this, &stop](JobRecord& record) {
+      if (HasEnded(record.state())) return absl::OkStatus();
+      const absl::Time now = context_.clock.Now();
+      FRESHET_RETURN_IF_ERROR(WantCancelled(record, stop.reason, now));
+      if (HasEnded(record.state())) {
+        *record.mutable_expires() = ToTimestamp(now + context_.retention.keep);
+      }
+      return absl::OkStatus();
+    };
+    const absl::StatusOr<JobRecord> changed = context_.registry.Change(stop.job, cancel);
+    if (changed.status().code() == absl::StatusCode::kNotFound) continue;  // deleted meanwhile
+    FRESHET_RETURN_IF_ERROR(changed.status());
+    FRESHET_LOG(Info) << "event=team_stopped job=" << stop.job
+                      << " reason=" << LogQuoted(stop.reason);
+    for (JobRecord& record : records) {
+      if (record.id() == stop.job) record = *changed;
+    }
   }
   return absl::OkStatus();
 }

@@ -50,6 +50,8 @@ class JobManager {
   absl::StatusOr<std::shared_ptr<JobDriver>> Adopt(const JobRecord& record)
       ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status RunQueue();
+  // Cancels jobs that fall with another one of their team, also in `records`.
+  absl::Status StopTeams(std::vector<JobRecord>& records);
   absl::Status StartJob(const std::string& job, const std::string& trainer, const std::string& pool,
                         const std::vector<Member>& workers);
   absl::Status Expire(std::stop_token stop);

@@ -33,7 +33,7 @@ CheckedSubmission CheckSubmission(const Submission& submission, const DataRoots&
                                   kMaxOverrides, "; put them into the job file"));
   }
   JobResult result = ParseJob(has_spec ? WriteJobYaml(*submission.spec) : submission.yaml, file,
-                              submission.overrides);
+                              submission.overrides, submission.policy);
   CheckedSubmission checked;
   checked.spec = std::move(result.spec);
   checked.errors = std::move(result.errors);

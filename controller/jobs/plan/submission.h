@@ -16,6 +16,7 @@ struct Submission {
   const job::v1::JobSpec* spec = nullptr;  // or this
   std::string file_name;                   // of `yaml`, for messages
   std::vector<std::string> overrides;      // "a.b=c"
+  std::string policy;                      // which job of a file with `policies`; else ""
 };
 
 struct CheckedSubmission {

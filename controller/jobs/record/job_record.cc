@@ -177,6 +177,7 @@ absl::Status WantResumed(JobRecord& record, absl::Time now) {
   }
   if (record.deleting()) return FailedPrecondition("job ", record.id(), " is being deleted");
   const bool ended = HasEnded(record.state());
+  if (ended) *record.mutable_resumed() = ToTimestamp(now);
   record.clear_wanted();
   record.clear_wanted_reason();
   if (!ended && !(record.state() == JOB_STATE_PAUSED && record.assignments_size() == 0)) {

@@ -65,6 +65,39 @@ class ClientTest(RecordedCase):
             ],
         )
 
+    def team(self, *submitted, known=()):
+        absent = Fault(grpc.StatusCode.NOT_FOUND, "no such job")
+        self.service.answer("Validate", pb.ValidateReply(), pb.ValidateReply())
+        self.service.answer("Get", *(job(id) if id in known else absent for id in ("t-a", "t-b")))
+        self.service.answer("Submit", *submitted)
+        text = "name: n\nseed: 1\npolicies:\n  a: {seed: 2}\n  b:\n"
+        return self.client.submit_team(text, id="t", set={"policies.b.seed": 3})
+
+    def test_a_team_is_validated_and_submitted(self):
+        jobs = self.team(job("t-a"), job("t-b"))
+        self.assertEqual({policy: made.id for policy, made in jobs.items()}, {"a": "t-a", "b": "t-b"})
+        sent = [(r.job_id, r.policy, list(r.overrides)) for r in self.service.requests["Submit"]]
+        overrides = ["policies.b.seed=3", "team=t"]
+        self.assertEqual(sent, [("t-a", "a", overrides), ("t-b", "b", overrides)])
+        self.assertEqual([r.policy for r in self.service.requests["Validate"]], ["a", "b"])
+
+    def test_jobs_of_a_refused_team_are_cancelled_unless_they_existed(self):
+        refused = Fault(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many jobs")
+        self.service.answer("Cancel", job("t-a"))
+        with self.assertRaises(freshet.FreshetError):
+            self.team(job("t-a"), refused, refused, refused, refused)
+        self.assertEqual([r.job_id for r in self.service.requests["Cancel"]], ["t-a"])
+
+    def test_jobs_of_a_refused_team_that_existed_go_on(self):
+        refused = Fault(grpc.StatusCode.ALREADY_EXISTS, "another spec")
+        with self.assertRaises(freshet.FreshetError):
+            self.team(job("t-a"), refused, known=("t-a",))
+        self.assertEqual(self.calls("Cancel"), 0)
+
+    def test_a_file_without_policies_is_no_team(self):
+        with self.assertRaisesRegex(ValueError, "no map `policies`"):
+            self.client.submit_team(YAML)
+
     def test_submit_with_an_id_is_repeated(self):
         self.service.answer("Submit", UNAVAILABLE, UNAVAILABLE, job("x"))
         self.assertEqual(self.client.submit(YAML, id="x").id, "x")

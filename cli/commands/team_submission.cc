@@ -1,0 +1,86 @@
+#include "cli/commands/team_submission.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/str_cat.h"
+#include "controller/jobs/record/job_record.h"
+
+namespace freshet {
+namespace {
+
+constexpr size_t kMaxIdLength = 63;
+
+// Which of the jobs exist already.
+absl::StatusOr<std::set<std::string>> KnownJobs(
+    JobClient& client, const std::vector<job::v1::SubmitRequest>& requests) {
+  std::set<std::string> known;
+  for (const job::v1::SubmitRequest& request : requests) {
+    const absl::Status status = client.Get(request.job_id()).status();
+    if (status.ok()) known.insert(request.job_id());
+    if (!status.ok() && !absl::IsNotFound(status)) return status;
+  }
+  return known;
+}
+
+}  // namespace
+
+absl::Status CheckPools(const std::vector<JobResult>& jobs) {
+  std::map<std::string, std::string> policies;  // by pool
+  for (const JobResult& job : jobs) {
+    const auto [first, is_new] = policies.emplace(job.spec.pool(), job.policy);
+    if (is_new) continue;
+    return absl::InvalidArgumentError(FormatConfigError(job.places.At(
+        "pool",
+        StrCat("is ", job.spec.pool(), " for the policies ", first->second, " and ", job.policy,
+               ", and a pool serves one job at a time; give each policy a pool of its "
+               "own"))));
+  }
+  return absl::OkStatus();
+}
+
+std::string MakeTeamId(const std::vector<JobResult>& jobs, uint64_t random_bits) {
+  size_t longest = 0;
+  for (const JobResult& job : jobs) longest = std::max(longest, job.policy.size());
+  constexpr size_t kSuffix = 9;  // "-xxxxxxxx"
+  const size_t room = kMaxIdLength - std::min(kMaxIdLength, longest + 1 + kSuffix);
+  const JobResult& first = jobs.front();
+  return MakeJobId(first.spec.team().substr(0, std::max<size_t>(room, 1)), random_bits);
+}
+
+job::v1::ValidateRequest ToValidateRequest(const job::v1::SubmitRequest& submit) {
+  job::v1::ValidateRequest request;
+  request.set_yaml(submit.yaml());
+  request.set_file_name(submit.file_name());
+  request.set_policy(submit.policy());
+  *request.mutable_overrides() = submit.overrides();
+  return request;
+}
+
+TeamSubmission SubmitTeam(JobClient& client, const std::vector<job::v1::SubmitRequest>& requests) {
+  TeamSubmission result;
+  for (const job::v1::SubmitRequest& request : requests) {
+    result.status = client.Validate(ToValidateRequest(request)).status();
+    if (!result.status.ok()) return result;
+  }
+  const absl::StatusOr<std::set<std::string>> known = KnownJobs(client, requests);
+  result.status = known.status();
+  if (!known.ok()) return result;
+  for (const job::v1::SubmitRequest& request : requests) {
+    result.status = client.Submit(request).status();
+    if (!result.status.ok()) break;
+    result.ids.push_back(request.job_id());
+  }
+  if (result.status.ok()) return result;
+  for (const std::string& id : result.ids) {
+    if (known->contains(id)) continue;
+    const bool cancelled =
+        client.Cancel(id, "another policy of its team was refused").status().ok();
+    (cancelled ? result.cancelled : result.left).push_back(id);
+  }
+  result.ids.clear();
+  return result;
+}
+
+}  // namespace freshet

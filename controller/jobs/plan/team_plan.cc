@@ -1,0 +1,92 @@
+#include "controller/jobs/plan/team_plan.h"
+
+#include "base/proto_time.h"
+#include "base/str_cat.h"
+
+namespace freshet {
+namespace {
+
+using job::v1::JOB_STATE_CANCELLED;
+using job::v1::JOB_STATE_FAILED;
+
+bool HasFallen(const JobRecord& record) {
+  return record.state() == JOB_STATE_FAILED || record.state() == JOB_STATE_CANCELLED;
+}
+
+bool AreOneTeam(const JobRecord& a, const JobRecord& b) {
+  return !a.spec().team().empty() && a.spec().team() == b.spec().team() && a.id() != b.id();
+}
+
+bool EndedBefore(const JobRecord& a, const JobRecord& b) {
+  return FromTimestamp(a.finished()) < FromTimestamp(b.finished());
+}
+
+// "worker" of the job TEAM-worker, or of one with this name; else the job's id.
+std::string PolicyOf(const JobRecord& record) {
+  const std::string prefix = StrCat(record.spec().team(), "-");
+  for (const std::string& name : {record.id(), record.spec().name()}) {
+    if (name.size() > prefix.size() && name.starts_with(prefix)) return name.substr(prefix.size());
+  }
+  return record.id();
+}
+
+// The job that `record` falls with; null if there is none.
+const JobRecord* FindFallen(const std::vector<JobRecord>& records, const JobRecord& record) {
+  const JobRecord* first = nullptr;
+  for (const JobRecord& other : records) {
+    const bool since =
+        !record.has_resumed() || FromTimestamp(other.finished()) >= FromTimestamp(record.resumed());
+    if (!AreOneTeam(record, other) || !HasFallen(other) || !since) continue;
+    if (first == nullptr || EndedBefore(other, *first)) first = &other;
+  }
+  return first;
+}
+
+}  // namespace
+
+std::vector<TeamStop> FindTeamStops(const std::vector<JobRecord>& records) {
+  std::vector<TeamStop> stops;
+  for (const JobRecord& record : records) {
+    if (record.spec().team().empty() || HasEnded(record.state()) ||
+        record.wanted() == cluster::v1::WANTED_CANCELLED) {
+      continue;
+    }
+    const JobRecord* fallen = FindFallen(records, record);
+    if (fallen == nullptr) continue;
+    stops.push_back(
+        {record.id(), StrCat("team ", record.spec().team(), ": policy ", PolicyOf(*fallen), " ",
+                             fallen->state() == JOB_STATE_FAILED ? "failed" : "was cancelled", ": ",
+                             fallen->reason())});
+  }
+  return stops;
+}
+
+absl::StatusOr<std::vector<std::string>> FindTeamResumes(const std::vector<JobRecord>& records,
+                                                         const JobRecord& record) {
+  std::vector<std::string> jobs;
+  for (const JobRecord& other : records) {
+    if (!AreOneTeam(record, other)) continue;
+    if (other.wanted() == cluster::v1::WANTED_CANCELLED) {
+      return FailedPrecondition("job ", other.id(), " of the same team is being cancelled; resume ",
+                                record.id(), " afterwards");
+    }
+    if (HasFallen(other) && !other.deleting()) jobs.push_back(other.id());
+  }
+  return jobs;
+}
+
+absl::Status CheckTeamPool(const std::vector<JobRecord>& records, const std::string& id,
+                           const job::v1::JobSpec& spec) {
+  for (const JobRecord& other : records) {
+    if (spec.team().empty() || other.spec().team() != spec.team() || other.id() == id ||
+        HasEnded(other.state()) || other.spec().pool() != spec.pool()) {
+      continue;
+    }
+    return FailedPrecondition("pool: ", spec.pool(), " is also that of job ", other.id(),
+                              " of the same team, and a pool serves one job at a time; give each "
+                              "policy a pool of its own");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace freshet

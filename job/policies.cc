@@ -1,0 +1,199 @@
+#include "job/policies.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "base/str_cat.h"
+#include "job/job_overrides.h"
+
+namespace freshet {
+namespace {
+
+constexpr std::string_view kBlockPrefix = "policies.";
+
+// Null if there is none.
+const YamlEntry* FindEntry(const YamlNode& map, std::string_view key) {
+  const auto found = std::ranges::find(map.entries, key, &YamlEntry::key);
+  return found == map.entries.end() ? nullptr : &*found;
+}
+
+bool IsPolicyName(std::string_view name) {
+  return !name.empty() && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
+  });
+}
+
+// Merges a policy's map into the file's. Keys that are given twice stay, for the reader to find.
+void Merge(const YamlNode& overlay, const std::string& path, YamlNode& base,
+           std::set<std::string>& own) {
+  std::map<std::string_view, size_t> places;  // of the base's keys that are not merged yet
+  for (size_t i = 0; i < base.entries.size(); ++i) places.emplace(base.entries[i].key, i);
+  std::vector<YamlEntry> added;
+  std::vector<std::pair<size_t, const YamlEntry*>> changed;
+  for (const YamlEntry& entry : overlay.entries) {
+    const auto found = places.find(entry.key);
+    if (found == places.end()) {
+      own.insert(path + entry.key);
+      added.push_back(entry);
+    } else {
+      changed.emplace_back(found->second, &entry);
+      places.erase(found);
+    }
+  }
+  for (const auto& [place, entry] : changed) {
+    YamlEntry& in_base = base.entries[place];
+    if (in_base.value.kind == YamlNode::Kind::kMap && entry->value.kind == YamlNode::Kind::kMap) {
+      Merge(entry->value, path + entry->key + ".", in_base.value, own);
+    } else {
+      own.insert(path + entry->key);
+      in_base = *entry;
+    }
+  }
+  base.entries.insert(base.entries.end(), std::make_move_iterator(added.begin()),
+                      std::make_move_iterator(added.end()));
+}
+
+class Expansion {
+ public:
+  Expansion(const YamlNode& root, const KeyPlaces& places) : places_(places), file_(root) {}
+
+  JobTrees Expand(const std::vector<std::string>& overrides) {
+    const YamlEntry policies = *FindEntry(file_, kPolicies);
+    std::erase_if(file_.entries, [](const YamlEntry& entry) { return entry.key == kPolicies; });
+    CheckFile();
+    CheckPolicies(policies);
+    if (!trees_.errors.empty()) return std::move(trees_);
+    const std::vector<std::string> names = Names(policies.value);
+    const std::map<std::string, std::vector<std::string>> by_policy = Sort(overrides, names);
+    for (size_t i = 0; i < names.size(); ++i) {
+      JobTree job{names[i], file_, {}, by_policy.at(names[i])};
+      Merge(policies.value.entries[i].value, "", job.root, job.own);
+      NameJob(policies.line, job);
+      trees_.jobs.push_back(std::move(job));
+    }
+    return std::move(trees_);
+  }
+
+ private:
+  void Add(int line, std::string path, std::string message) {
+    trees_.errors.push_back(places_.AtLine(line, std::move(path), std::move(message)));
+  }
+
+  void CheckFile() {
+    if (const YamlEntry* team = FindEntry(file_, "team")) {
+      Add(team->line, "team", "is the name of the file's policies; remove it");
+    }
+  }
+
+  void CheckPolicies(const YamlEntry& policies) {
+    if (policies.value.kind != YamlNode::Kind::kMap) {
+      Add(policies.line, kPolicies, "expected a map of names, each with the keys of its job");
+      return;
+    }
+    const size_t number = policies.value.entries.size();
+    if (number < kMinPolicies || number > kMaxPolicies) {
+      Add(policies.line, kPolicies,
+          StrCat("want ", kMinPolicies, " to ", kMaxPolicies, " policies, got ", number,
+                 number == 1 ? "; a job with one needs no such block" : ""));
+      return;
+    }
+    std::set<std::string> seen;
+    for (const YamlEntry& policy : policies.value.entries) CheckPolicy(policy, seen);
+  }
+
+  void CheckPolicy(const YamlEntry& policy, std::set<std::string>& seen) {
+    const std::string path = StrCat(kBlockPrefix, policy.key);
+    if (!seen.insert(policy.key).second) {
+      Add(policy.line, path, "is given twice; remove one");
+    } else if (!IsPolicyName(policy.key)) {
+      Add(policy.line, path, "is no name of a policy; use the letters a to z, digits and '-'");
+    } else if (policy.value.kind != YamlNode::Kind::kMap &&
+               policy.value.kind != YamlNode::Kind::kNull) {
+      Add(policy.line, path, "expected a block with the keys that differ from those of the file");
+    }
+    for (const char* key : {"name", "team", kPolicies}) {
+      const YamlEntry* entry = FindEntry(policy.value, key);
+      if (entry == nullptr) continue;
+      Add(entry->line, StrCat(path, ".", key),
+          StrCat("is a key of the whole file; remove it (the job's name is NAME-", policy.key,
+                 ")"));
+    }
+  }
+
+  static std::vector<std::string> Names(const YamlNode& policies) {
+    std::vector<std::string> names;
+    names.reserve(policies.entries.size());
+    for (const YamlEntry& policy : policies.entries) names.push_back(policy.key);
+    return names;
+  }
+
+  // The overrides of each policy. Those of `name` are applied to the file.
+  std::map<std::string, std::vector<std::string>> Sort(const std::vector<std::string>& overrides,
+                                                       const std::vector<std::string>& names) {
+    std::map<std::string, std::vector<std::string>> by_policy;
+    for (const std::string& name : names) by_policy[name];
+    std::vector<std::string> of_file;
+    for (const std::string& text : overrides) {
+      if (text.starts_with("name=")) {
+        of_file.push_back(text);
+      } else if (!text.starts_with(kBlockPrefix)) {
+        for (auto& [name, mine] : by_policy) mine.push_back(text);
+      } else {
+        SortOwn(text, names, by_policy);
+      }
+    }
+    for (ConfigError& error : ApplyOverrides(of_file, file_)) {
+      trees_.errors.push_back(std::move(error));
+    }
+    return by_policy;
+  }
+
+  void SortOwn(const std::string& text, const std::vector<std::string>& names,
+               std::map<std::string, std::vector<std::string>>& by_policy) {
+    const std::string key = text.substr(0, text.find('='));
+    const size_t dot = key.find('.', kBlockPrefix.size());
+    const auto found = by_policy.find(key.substr(kBlockPrefix.size(), dot - kBlockPrefix.size()));
+    if (dot == std::string::npos || found == by_policy.end()) {
+      Add(KeyPlaces::kFromSet, key,
+          StrCat("is no key of a policy; give policies.POLICY.KEY=VALUE, POLICY one of ",
+                 absl::StrJoin(names, ", ")));
+    } else if (key.substr(dot) == ".name") {
+      Add(KeyPlaces::kFromSet, key, "is a key of the whole file; give name=NAME");
+    } else {
+      found->second.push_back(text.substr(dot + 1));
+      // Not the keys of the policy in the file: the error's place is --set in any case.
+    }
+  }
+
+  // A file without a name has one error, which the reader finds.
+  static void NameJob(int line, JobTree& job) {
+    for (YamlEntry& entry : job.root.entries) {
+      if (entry.key != "name" || entry.value.kind != YamlNode::Kind::kScalar) continue;
+      YamlNode team = entry.value;
+      team.quoted = true;
+      entry.value.text += StrCat("-", job.policy);
+      job.root.entries.push_back({"team", line, std::move(team)});
+      return;
+    }
+  }
+
+  const KeyPlaces& places_;
+  YamlNode file_;
+  JobTrees trees_;
+};
+
+}  // namespace
+
+JobTrees ExpandPolicies(const YamlNode& root, const std::vector<std::string>& overrides,
+                        const KeyPlaces& places) {
+  if (FindEntry(root, kPolicies) != nullptr) return Expansion(root, places).Expand(overrides);
+  JobTrees trees;
+  trees.jobs.push_back({"", root, {}, overrides});
+  return trees;
+}
+
+}  // namespace freshet

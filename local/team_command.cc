@@ -1,0 +1,197 @@
+#include "local/team_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "base/exit_code.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/str_cat.h"
+#include "job/job_mode.h"
+#include "job/job_yaml.h"
+#include "local/job_setup.h"
+#include "local/local_services.h"
+#include "local/run_folder.h"
+#include "local/team_processes.h"
+
+namespace freshet {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A member that is told to stop ends its step and saves a checkpoint.
+constexpr absl::Duration kStopGrace = absl::Minutes(2);
+
+struct TeamMember {
+  std::string policy;
+  std::vector<std::string> overrides;
+};
+
+absl::Status CheckFlags(const LocalCommand& command, size_t members) {
+  if (!command.crash_at.empty()) return InvalidArgument("--crash-at needs a job without policies");
+  if (!command.status_listen.empty() && !command.status_listen.ends_with(":0")) {
+    return InvalidArgument("--status-listen ", command.status_listen,
+                           ": each policy has a status page of its own; give port 0");
+  }
+  if (command.metrics_port + static_cast<int>(members) > 65536) {
+    return InvalidArgument("--metrics-port ", command.metrics_port,
+                           ": each policy takes the next port; give a smaller one");
+  }
+  return absl::OkStatus();
+}
+
+// The command line of the member's process: it resumes the run in its folder.
+TeamProcess MakeProcess(const LocalCommand& command, const std::string& run_dir,
+                        const TeamMember& member, int number) {
+  std::error_code error;
+  TeamProcess process = {
+      member.policy,
+      {fs::read_symlink("/proc/self/exe", error).string(), "local", "--resume",
+       StrCat(run_dir, "/", member.policy), "--status-listen", command.status_listen,
+       "--log-format", GetLogFormat() == LogFormat::kJson ? "json" : "text"}};
+  const auto add = [&process](const std::string& flag, const std::string& value) {
+    process.argv.push_back(flag);
+    process.argv.push_back(value);
+  };
+  for (const std::string& text : member.overrides) add("--set", text);
+  if (command.json) process.argv.emplace_back("--json");
+  if (command.metrics_port != 0) add("--metrics-port", StrCat(command.metrics_port + number));
+  for (const auto& [flag, value] : runtime::RewardArguments(command.rewards)) add(flag, value);
+  return process;
+}
+
+absl::StatusOr<int> RunMembers(const LocalCommand& command, const std::string& run_dir,
+                               const std::vector<TeamMember>& members) {
+  FRESHET_RETURN_IF_ERROR(CheckFlags(command, members.size()));
+  size_t width = 0;
+  std::vector<TeamProcess> processes;
+  for (size_t i = 0; i < members.size(); ++i) {
+    width = std::max(width, members[i].policy.size());
+    processes.push_back(MakeProcess(command, run_dir, members[i], static_cast<int>(i)));
+  }
+  TeamProcesses team(
+      [width, json = command.json](const std::string& name, bool is_error, std::string_view line) {
+        const std::string text = TeamLine(name, width, json && !is_error, line);
+        std::fprintf(is_error ? stderr : stdout, "%s\n", text.c_str());
+        std::fflush(is_error ? stderr : stdout);
+      },
+      kStopGrace);
+  const Interrupt interrupt([&team](int /*count*/) { team.Stop(); });
+  FRESHET_ASSIGN_OR_RETURN(const TeamEnd end, team.Run(processes));
+  if (interrupt.count() > 1) return kExitInterrupted;
+  if (end.failed.empty()) return kExitDone;
+  PrintError(absl::AbortedError(StrCat("policy ", end.failed, " failed with exit code ",
+                                       end.exit_code, ": ", end.error,
+                                       "\ncontinue with: freshet local --resume ", run_dir)));
+  return end.exit_code;
+}
+
+int ExitCodeOf(const absl::StatusOr<int>& code) {
+  return code.ok() ? *code : FailContent(code.status());
+}
+
+// Makes the folders of all policies, or none.
+absl::Status MakeFolders(const std::string& run_dir, const std::vector<JobResult>& jobs) {
+  std::error_code error;
+  if (fs::exists(run_dir, error)) {
+    return FailedPrecondition(run_dir, ": exists already; continue it with --resume ", run_dir,
+                              ", or choose another folder with --run-dir");
+  }
+  absl::Status status;
+  for (const JobResult& job : jobs) {
+    // The processes lock the folders that are made here.
+    status = RunFolder::Create(StrCat(run_dir, "/", job.policy), WriteJobYaml(job.spec)).status();
+    if (!status.ok()) break;
+  }
+  if (!status.ok()) fs::remove_all(run_dir, error);
+  return status;
+}
+
+absl::StatusOr<int> StartMembers(const LocalCommand& command, const std::vector<JobResult>& jobs) {
+  FRESHET_RETURN_IF_ERROR(CheckFlags(command, jobs.size()));
+  FRESHET_ASSIGN_OR_RETURN(const ServiceScorers services, ConnectedScorers(command.rewards));
+  std::vector<TeamMember> members;
+  members.reserve(jobs.size());
+  for (const JobResult& job : jobs) {
+    const std::vector<ConfigError> errors = CheckMode(job.spec, job.places, JobMode::kLocal);
+    if (!errors.empty()) return InvalidArgument(FormatConfigErrors(errors));
+    FRESHET_RETURN_IF_ERROR(PrepareJob(job.spec, job.places, services).status());
+    members.push_back({job.policy, {}});
+  }
+  const std::string run_dir =
+      command.run_dir.empty() ? "runs/" + jobs.front().spec.team() : command.run_dir;
+  FRESHET_RETURN_IF_ERROR(MakeFolders(run_dir, jobs));
+  return RunMembers(command, run_dir, members);
+}
+
+absl::StatusOr<int> ResumeMembers(const LocalCommand& command,
+                                  const std::vector<std::string>& policies) {
+  std::vector<TeamMember> members;
+  members.reserve(policies.size());
+  for (const std::string& policy : policies) {
+    FRESHET_ASSIGN_OR_RETURN(std::vector<std::string> overrides,
+                             OverridesOf(policy, policies, command.overrides));
+    members.push_back({policy, std::move(overrides)});
+  }
+  return RunMembers(command, command.resume_dir, members);
+}
+
+}  // namespace
+
+std::vector<std::string> FindPolicyRuns(const std::string& run_dir) {
+  std::vector<std::string> policies;
+  std::error_code error;
+  if (fs::exists(fs::path(run_dir) / "job.yaml", error)) return policies;
+  for (auto entry = fs::directory_iterator(run_dir, error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (!fs::exists(entry->path() / "job.yaml", error)) continue;
+    policies.push_back(entry->path().filename().string());
+  }
+  std::sort(policies.begin(), policies.end());
+  return policies;
+}
+
+int StartTeam(const LocalCommand& command, const std::vector<JobResult>& jobs) {
+  return ExitCodeOf(StartMembers(command, jobs));
+}
+
+int ResumeTeam(const LocalCommand& command, const std::vector<std::string>& policies) {
+  return ExitCodeOf(ResumeMembers(command, policies));
+}
+
+absl::StatusOr<std::vector<std::string>> OverridesOf(const std::string& policy,
+                                                     const std::vector<std::string>& policies,
+                                                     const std::vector<std::string>& overrides) {
+  constexpr std::string_view kBlock = "policies.";
+  std::vector<std::string> own;
+  for (const std::string& text : overrides) {
+    if (!text.starts_with(kBlock)) {
+      own.push_back(text);
+      continue;
+    }
+    const size_t dot = std::min(text.find('.', kBlock.size()), text.find('='));
+    const std::string name = text.substr(kBlock.size(), dot - kBlock.size());
+    if (dot == std::string::npos || text[dot] != '.' ||
+        std::find(policies.begin(), policies.end(), name) == policies.end()) {
+      return InvalidArgument("--set: ", Excerpt(text), ": want policies.POLICY.KEY=VALUE, POLICY ",
+                             "one of ", absl::StrJoin(policies, ", "));
+    }
+    if (name == policy) own.push_back(text.substr(dot + 1));
+  }
+  return own;
+}
+
+std::string TeamLine(const std::string& policy, size_t width, bool is_row, std::string_view line) {
+  if (is_row && line.starts_with("{\"")) {
+    return StrCat("{\"policy\":\"", policy, "\",", line.substr(1));
+  }
+  return StrCat(policy, std::string(width - std::min(width, policy.size()), ' '), " | ", line);
+}
+
+}  // namespace freshet

@@ -1,0 +1,119 @@
+#include "controller/jobs/plan/team_plan.h"
+
+#include "base/proto_time.h"
+#include "base/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace freshet {
+namespace {
+
+using job::v1::JOB_STATE_CANCELLED;
+using job::v1::JOB_STATE_FAILED;
+using job::v1::JOB_STATE_PAUSED;
+using job::v1::JOB_STATE_PENDING;
+using job::v1::JOB_STATE_RUNNING;
+using job::v1::JOB_STATE_SUCCEEDED;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+absl::Time At(int second) { return absl::FromUnixSeconds(1'000'000 + second); }
+
+JobRecord Job(const std::string& id, job::v1::JobState state, const std::string& team = "t") {
+  JobRecord record;
+  record.set_id(id);
+  record.set_state(state);
+  record.mutable_spec()->set_team(team);
+  record.mutable_spec()->set_pool("default");
+  return record;
+}
+
+JobRecord Ended(const std::string& id, job::v1::JobState state, const std::string& reason,
+                int second) {
+  JobRecord record = Job(id, state);
+  record.set_reason(reason);
+  *record.mutable_finished() = ToTimestamp(At(second));
+  return record;
+}
+
+std::vector<std::string> Stops(const std::vector<JobRecord>& records) {
+  std::vector<std::string> lines;
+  for (const TeamStop& stop : FindTeamStops(records)) {
+    lines.push_back(StrCat(stop.job, ": ", stop.reason));
+  }
+  return lines;
+}
+
+TEST(TeamStops, AllFallWithTheOneThatFailedFirst) {
+  EXPECT_THAT(Stops({Job("t-a", JOB_STATE_RUNNING), Job("t-b", JOB_STATE_PENDING),
+                     Job("t-c", JOB_STATE_PAUSED), Ended("t-d", JOB_STATE_CANCELLED, "bored", 9),
+                     Ended("t-e", JOB_STATE_FAILED, "disk full", 5),
+                     Job("x", JOB_STATE_RUNNING, "u"), Job("y", JOB_STATE_RUNNING, "")}),
+              ElementsAre("t-a: team t: policy e failed: disk full",
+                          "t-b: team t: policy e failed: disk full",
+                          "t-c: team t: policy e failed: disk full"));
+}
+
+TEST(TeamStops, AJobThatHasSucceededStopsNoOther) {
+  EXPECT_THAT(Stops({Job("t-a", JOB_STATE_RUNNING), Ended("t-b", JOB_STATE_SUCCEEDED, "done", 1)}),
+              IsEmpty());
+  EXPECT_THAT(Stops({Ended("t-a", JOB_STATE_SUCCEEDED, "done", 1),
+                     Ended("t-b", JOB_STATE_FAILED, "disk full", 2)}),
+              IsEmpty());
+}
+
+TEST(TeamStops, OneThatIsBeingCancelledIsNotCancelledAgain) {
+  JobRecord leaving = Job("t-a", JOB_STATE_RUNNING);
+  leaving.set_wanted(cluster::v1::WANTED_CANCELLED);
+  EXPECT_THAT(Stops({leaving, Ended("t-b", JOB_STATE_FAILED, "disk full", 2)}), IsEmpty());
+}
+
+TEST(TeamStops, AResumedJobFallsOnlyWithLaterEnds) {
+  JobRecord resumed = Job("t-a", JOB_STATE_PENDING);
+  *resumed.mutable_resumed() = ToTimestamp(At(10));
+  EXPECT_THAT(Stops({resumed, Ended("t-b", JOB_STATE_FAILED, "disk full", 9)}), IsEmpty());
+  EXPECT_THAT(Stops({resumed, Ended("t-b", JOB_STATE_FAILED, "disk full", 11)}),
+              ElementsAre("t-a: team t: policy b failed: disk full"));
+}
+
+TEST(TeamStops, OtherIdsNameThePolicyByTheirJob) {
+  JobRecord named = Ended("77", JOB_STATE_FAILED, "disk full", 1);
+  named.mutable_spec()->set_name("t-worker");
+  EXPECT_THAT(Stops({Job("a", JOB_STATE_RUNNING), named}),
+              ElementsAre("a: team t: policy worker failed: disk full"));
+  EXPECT_THAT(Stops({Job("a", JOB_STATE_RUNNING), Ended("77", JOB_STATE_FAILED, "disk full", 1)}),
+              ElementsAre("a: team t: policy 77 failed: disk full"));
+}
+
+TEST(TeamResumes, AreThoseThatHaveFallen) {
+  const JobRecord asked = Ended("t-a", JOB_STATE_FAILED, "disk full", 1);
+  std::vector<JobRecord> records = {asked, Ended("t-b", JOB_STATE_CANCELLED, "team", 2),
+                                    Ended("t-c", JOB_STATE_SUCCEEDED, "done", 2),
+                                    Job("x", JOB_STATE_FAILED, "u")};
+  const auto jobs = FindTeamResumes(records, asked);
+  ASSERT_TRUE(jobs.ok()) << jobs.status();
+  EXPECT_THAT(*jobs, ElementsAre("t-b"));
+  records.push_back(Job("t-d", JOB_STATE_RUNNING));
+  records.back().set_wanted(cluster::v1::WANTED_CANCELLED);
+  EXPECT_EQ(FindTeamResumes(records, asked).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(TeamPool, EachJobOfATeamHasItsOwn) {
+  const std::vector<JobRecord> records = {Job("t-a", JOB_STATE_RUNNING),
+                                          Ended("t-b", JOB_STATE_FAILED, "disk full", 1)};
+  job::v1::JobSpec spec = records[0].spec();
+  EXPECT_THAT(CheckTeamPool(records, "t-c", spec).ToString(),
+              HasSubstr("pool: default is also that"));
+  EXPECT_TRUE(CheckTeamPool(records, "t-a", spec).ok());
+  spec.set_pool("other");
+  EXPECT_TRUE(CheckTeamPool(records, "t-c", spec).ok());
+  spec.set_pool("default");
+  spec.set_team("u");
+  EXPECT_TRUE(CheckTeamPool(records, "t-c", spec).ok());
+  spec.clear_team();
+  EXPECT_TRUE(CheckTeamPool(records, "t-c", spec).ok());
+}
+
+}  // namespace
+}  // namespace freshet

@@ -1,0 +1,105 @@
+#include "local/team_processes.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "base/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/model/test_directory.h"
+
+namespace freshet {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::UnorderedElementsAre;
+
+TeamProcess Shell(const std::string& name, const std::string& script) {
+  return {name, {"/bin/sh", "-c", script}};
+}
+
+class TeamProcessesTest : public testing::Test {
+ protected:
+  TeamEnd Run(const std::vector<TeamProcess>& processes) {
+    const absl::StatusOr<TeamEnd> end = team_.Run(processes);
+    EXPECT_TRUE(end.ok()) << end.status();
+    return end.value_or(TeamEnd());
+  }
+
+  std::vector<std::string> lines_;
+  std::string stop_at_;  // line at which the team is told to stop
+  int times_ = 1;
+  TeamProcesses team_{[this](const std::string& name, bool is_error, std::string_view line) {
+                        lines_.push_back(StrCat(name, is_error ? "! " : ": ", line));
+                        for (int i = 0; line == stop_at_ && i < times_; ++i) team_.Stop();
+                      },
+                      absl::Minutes(1)};
+};
+
+TEST_F(TeamProcessesTest, LinesHaveTheirNames) {
+  const TeamEnd end = Run({Shell("a", "echo 1; echo 2 >&2"), Shell("b", "printf 3")});
+  EXPECT_EQ(end.failed, "");
+  EXPECT_EQ(end.exit_code, 0);
+  EXPECT_THAT(lines_, UnorderedElementsAre("a: 1", "a! 2", "b: 3"));
+}
+
+TEST_F(TeamProcessesTest, ALongLineIsSplit) {
+  Run({Shell("a", "head -c 200000 /dev/zero | tr '\\0' x")});
+  size_t bytes = 0;
+  for (const std::string& line : lines_) {
+    EXPECT_LE(line.size(), size_t{70} << 10);
+    bytes += static_cast<size_t>(std::ranges::count(line, 'x'));
+  }
+  EXPECT_EQ(bytes, 200000u);
+}
+
+TEST_F(TeamProcessesTest, WhenOneFailsTheOthersAreToldToStop) {
+  const TestDirectory dir;
+  ASSERT_EQ(::mkfifo(dir.File("fifo").c_str(), 0600), 0);
+  // b fails once a can be told to stop.
+  const TeamEnd end =
+      Run({Shell("a", StrCat("trap 'echo saved; exit 0' TERM; echo > ", dir.File("fifo"),
+                             "; while :; do sleep 0.01; done")),
+           Shell("b", StrCat("read x < ", dir.File("fifo"), "; echo full >&2; exit 5"))});
+  EXPECT_EQ(end.failed, "b");
+  EXPECT_EQ(end.exit_code, 5);
+  EXPECT_EQ(end.error, "full");
+  EXPECT_THAT(lines_, Contains("a: saved"));
+}
+
+TEST_F(TeamProcessesTest, OneThatIsDoneStopsNoOther) {
+  const TestDirectory dir;
+  ASSERT_EQ(::mkfifo(dir.File("fifo").c_str(), 0600), 0);
+  const TeamEnd end = Run({Shell("a", StrCat("exec 3> ", dir.File("fifo"), "; exit 0")),
+                           Shell("b", StrCat("read x < ", dir.File("fifo"), "; echo later"))});
+  EXPECT_EQ(end.failed, "");
+  EXPECT_THAT(lines_, ElementsAre("b: later"));
+}
+
+TEST_F(TeamProcessesTest, StopsOnRequest) {
+  stop_at_ = "ready";
+  const TeamEnd end =
+      Run({Shell("a", "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.01; done")});
+  EXPECT_EQ(end.failed, "");
+  EXPECT_THAT(lines_, ElementsAre("a: ready", "a: saved"));
+}
+
+TEST_F(TeamProcessesTest, ASecondRequestKills) {
+  stop_at_ = "ready";
+  times_ = 2;
+  const TeamEnd end = Run({Shell("a", "trap '' TERM; echo ready; while :; do sleep 0.01; done")});
+  EXPECT_EQ(end.failed, "a");
+  EXPECT_EQ(end.exit_code, 128 + 9);
+}
+
+TEST_F(TeamProcessesTest, OneThatCannotBeStartedIsNamed) {
+  const absl::StatusOr<TeamEnd> end =
+      team_.Run({Shell("a", "sleep 1000"), {"b", {"/no/such/program"}}});
+  EXPECT_EQ(end.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(end.status().ToString(), testing::HasSubstr("/no/such/program"));
+}
+
+}  // namespace
+}  // namespace freshet
