@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "services/sandbox/isolation/root_paths.h"
 #include "services/sandbox/worker/confined_process.h"
 #include "services/sandbox/worker/process_tree.h"
 #include "services/sandbox/worker/supervision.h"
@@ -30,6 +31,8 @@ constexpr absl::Duration kEndPatience = absl::Seconds(20);
 constexpr uint64_t kReservedBytes = uint64_t{64} << 30;
 // Files and folders that a program may have.
 constexpr int64_t kMaxEntries = 4096;
+// The processes of EnterOwnNamespaces, and the program's first one.
+constexpr int64_t kNamespaceTasks = 3;
 
 // One of the program's outputs.
 class Output {
@@ -76,13 +79,23 @@ absl::StatusOr<ProcessEnd> TakeEnd(pid_t process, const PythonProcess* python) {
   return ProcessEnd{ExitCode(status), Seconds(used.ru_utime) + Seconds(used.ru_stime)};
 }
 
-CommandResult::End ExceededLimit(const CommandLimits& limits, const ProgramFolder& folder,
-                                 const ProcessTree& tree) {
-  const std::vector<pid_t> members = Members(tree);
+// A program, as it is measured.
+struct Measured {
+  const ProgramFolder& folder;
+  std::string path;  // of the folder, as the kernel shows it
+  const ProcessTree& tree;
+  bool count_tasks;
+};
+
+CommandResult::End ExceededLimit(const CommandLimits& limits, const Measured& program) {
+  const std::vector<pid_t> members = Members(program.tree);
+  if (program.count_tasks && CountTasks(members) > limits.tasks + kNamespaceTasks) {
+    return CommandResult::END_TASK_LIMIT;
+  }
   if (ResidentBytes(members) > limits.memory_bytes) return CommandResult::END_MEMORY_LIMIT;
-  const FolderUse use = folder.Use(kMaxEntries);
+  const FolderUse use = program.folder.Use(kMaxEntries);
   if (use.entries >= kMaxEntries ||
-      use.bytes + UnseenBytes(members, folder.path()) > limits.folder_bytes) {
+      use.bytes + UnseenBytes(members, program.path) > limits.folder_bytes) {
     return CommandResult::END_FOLDER_LIMIT;
   }
   return CommandResult::END_UNSPECIFIED;
@@ -90,15 +103,15 @@ CommandResult::End ExceededLimit(const CommandLimits& limits, const ProgramFolde
 
 // Waits until the program's first process ends or a limit is exceeded; then returns which one.
 CommandResult::End Watch(const ConfinedProcess& process, Supervision& supervision, Output& output,
-                         Output& error, const CommandLimits& limits, const ProgramFolder& folder,
-                         const ProcessTree& tree, absl::Time deadline) {
+                         Output& error, const CommandLimits& limits, const Measured& program,
+                         absl::Time deadline) {
   absl::Time next_look = absl::Now() + kMeasurePeriod;
-  bool listens = true;
+  bool listens = process.listener.get() >= 0;
   while (true) {
     const absl::Time now = absl::Now();
     if (now >= deadline) return CommandResult::END_TIME_LIMIT;
     if (now >= next_look) {
-      const CommandResult::End exceeded = ExceededLimit(limits, folder, tree);
+      const CommandResult::End exceeded = ExceededLimit(limits, program);
       if (exceeded != CommandResult::END_UNSPECIFIED) return exceeded;
       next_look = absl::Now() + kMeasurePeriod;
     }
@@ -123,17 +136,47 @@ CommandResult::End Watch(const ConfinedProcess& process, Supervision& supervisio
   }
 }
 
-}  // namespace
-
-CommandRunner::CommandRunner(SyscallFilters filters, FileRules rules, const PythonProcess* python,
-                             const CommandLimits& limits)
-    : filters_(std::move(filters)), rules_(std::move(rules)), python_(python), limits_(limits) {}
-
-absl::StatusOr<CommandResult> CommandRunner::Run(const Command& command) const {
+absl::StatusOr<UniqueFd> MakeRules(const FileRules& rules, const Command& command) {
   std::vector<PathAccess> access = {{command.folder->descriptor(), /*write=*/true}};
   if (command.built != nullptr) access.push_back({command.built->descriptor(), /*write=*/false});
-  FRESHET_ASSIGN_OR_RETURN(const UniqueFd rules, rules_.Make(access));
+  return rules.Make(access);
+}
+
+absl::Status FillPath(const std::string& path, char (&field)[kFreshetMaxPathBytes]) {
+  if (path.empty() || path.size() >= kFreshetMaxPathBytes) {
+    return FailedPrecondition("the path ", path, " has more than ", kFreshetMaxPathBytes - 1,
+                              " bytes; give a shorter --folder");
+  }
+  path.copy(field, path.size());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+CommandRunner::CommandRunner(SyscallFilters filters, Confinement confinement,
+                             const PythonProcess* python, const CommandLimits& limits)
+    : filters_(std::move(filters)),
+      confinement_(std::move(confinement)),
+      python_(python),
+      limits_(limits) {}
+
+std::string CommandRunner::PathInside(const ProgramFolder& built) const {
+  return std::holds_alternative<FileRules>(confinement_) ? built.path() : kBuiltFolder;
+}
+
+absl::StatusOr<CommandResult> CommandRunner::Run(const Command& command) const {
   FreshetConfinement confinement{};
+  UniqueFd rules;
+  const std::string* const root = std::get_if<std::string>(&confinement_);
+  if (root != nullptr) {
+    FRESHET_RETURN_IF_ERROR(FillPath(*root, confinement.root));
+    FRESHET_RETURN_IF_ERROR(FillPath(command.folder->path(), confinement.folder));
+    if (command.built != nullptr) {
+      FRESHET_RETURN_IF_ERROR(FillPath(command.built->path(), confinement.built));
+    }
+  } else {
+    FRESHET_ASSIGN_OR_RETURN(rules, MakeRules(std::get<FileRules>(confinement_), command));
+  }
   confinement.address_space_bytes =
       command.limit_address_space ? static_cast<uint64_t>(limits_.memory_bytes) : kReservedBytes;
   confinement.cpu_seconds = static_cast<uint64_t>(absl::ToInt64Seconds(command.time)) + 2;
@@ -155,10 +198,13 @@ absl::StatusOr<CommandResult> CommandRunner::Run(const Command& command) const {
   Output output(process.output.get(), output_bytes);
   Output error(process.error.get(), output_bytes);
   CommandResult result;
-  result.set_end(Watch(process, supervision, output, error, limits_, *command.folder, tree,
-                       begin + command.time));
+  const Measured program{*command.folder, root != nullptr ? kProgramFolder : command.folder->path(),
+                         tree, root != nullptr};
+  result.set_end(
+      Watch(process, supervision, output, error, limits_, program, begin + command.time));
   result.set_wall_seconds(absl::ToDoubleSeconds(absl::Now() - begin));
-  // No process can start another one while they are killed, so none escapes.
+  // No process can start another one while they are killed, so none escapes: nor can those of a
+  // process namespace whose first process is killed.
   supervision.EndStarts();
   const bool exited = result.end() == CommandResult::END_EXITED;
   const PythonProcess* parent = command.argv.empty() ? python_ : nullptr;

@@ -127,13 +127,16 @@ int64_t AnonymousBytes(const std::string& thread) {
   const File file = Open(thread + "/status");
   char line[256];
   int64_t bytes = 0;
+  int64_t resident = 0;
   while (file != nullptr && std::fgets(line, sizeof(line), file.get()) != nullptr) {
     long long kilobytes = 0;
+    if (std::sscanf(line, "VmRSS: %lld", &kilobytes) == 1) resident = kilobytes << 10;
     for (const char* field : {"RssAnon: %lld", "RssShmem: %lld", "VmPTE: %lld"}) {
       if (std::sscanf(line, field, &kilobytes) == 1) bytes += kilobytes << 10;
     }
   }
-  return bytes;
+  // gVisor has none of these fields.
+  return bytes > 0 ? bytes : resident;
 }
 
 }  // namespace
@@ -148,6 +151,14 @@ int64_t ResidentBytes(const std::vector<pid_t>& processes) {
     bytes += most;
   }
   return bytes;
+}
+
+int64_t CountTasks(const std::vector<pid_t>& processes) {
+  int64_t tasks = 0;
+  for (const pid_t process : processes) {
+    ForEachThread(process, [&tasks](const std::string&) { ++tasks; });
+  }
+  return tasks;
 }
 
 int64_t UnseenBytes(const std::vector<pid_t>& processes, const std::string& folder) {

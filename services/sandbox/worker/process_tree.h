@@ -25,13 +25,15 @@ struct ProcessTree {
 // Parents first.
 std::vector<pid_t> Members(const ProcessTree& tree);
 
-// Memory of these processes together, with page tables but without that of files; pages that they
-// share since a fork count for each.
+// Memory of these processes together, with page tables but without that of files, unless the kernel
+// does not tell them apart; pages that they share since a fork count for each.
 int64_t ResidentBytes(const std::vector<pid_t>& processes);
+// Processes and threads of these processes.
+int64_t CountTasks(const std::vector<pid_t>& processes);
 // Disk space of files that these processes have open and that have no name any more, and what their
 // pipes and sockets can hold; each counts for each process. Too much for any limit if it cannot be
 // measured: descriptors that cannot be listed, more than can be looked at in time, or a mapping of
-// such a file below `folder`, an absolute path without links.
+// such a file below `folder`, as the kernel shows it: an absolute path without links.
 int64_t UnseenBytes(const std::vector<pid_t>& processes, const std::string& folder);
 
 // Kills all of them, and waits for this process's children among them, whose processor time is
