@@ -89,7 +89,8 @@ struct Measured {
 
 CommandResult::End ExceededLimit(const CommandLimits& limits, const Measured& program) {
   const std::vector<pid_t> members = Members(program.tree);
-  if (program.count_tasks && CountTasks(members) > limits.tasks + kNamespaceTasks) {
+  if (program.count_tasks && (members.size() > program.tree.most ||
+                              CountTasks(members) > limits.tasks + kNamespaceTasks)) {
     return CommandResult::END_TASK_LIMIT;
   }
   if (ResidentBytes(members) > limits.memory_bytes) return CommandResult::END_MEMORY_LIMIT;
@@ -187,6 +188,7 @@ absl::StatusOr<CommandResult> CommandRunner::Run(const Command& command) const {
     tree.except.push_back(python_->pid());
   }
   tree.roots.push_back(::getpid());  // last: it adopts orphans
+  if (root != nullptr) tree.most = static_cast<size_t>(limits_.tasks + kNamespaceTasks);
   const absl::Time begin = absl::Now();
   FRESHET_ASSIGN_OR_RETURN(
       const ConfinedProcess process,

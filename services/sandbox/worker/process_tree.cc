@@ -59,7 +59,9 @@ bool CanListChildren() {
 std::vector<pid_t> Members(const ProcessTree& tree) {
   std::vector<pid_t> found;
   for (const pid_t root : tree.roots) AddChildren(root, tree.except, found);
-  for (size_t next = 0; next < found.size(); ++next) AddChildren(found[next], tree.except, found);
+  for (size_t next = 0; next < found.size() && found.size() <= tree.most; ++next) {
+    AddChildren(found[next], tree.except, found);
+  }
   return found;
 }
 

@@ -3,7 +3,9 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -20,9 +22,12 @@ struct ProcessTree {
   // In this order: the one that adopts orphans last, so that one that it adopts meanwhile is seen.
   std::vector<pid_t> roots;
   std::vector<pid_t> except;
+  // Where nothing else bounds how many it has: looking for more would never end.
+  size_t most = std::numeric_limits<size_t>::max();
 };
 
-// Parents first.
+// Parents first: if there are more than `most`, about as many, which have no ancestors among the
+// others.
 std::vector<pid_t> Members(const ProcessTree& tree);
 
 // Memory of these processes together, with page tables but without that of files, unless the kernel
