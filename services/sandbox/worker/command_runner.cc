@@ -31,8 +31,8 @@ constexpr absl::Duration kEndPatience = absl::Seconds(20);
 constexpr uint64_t kReservedBytes = uint64_t{64} << 30;
 // Files and folders that a program may have.
 constexpr int64_t kMaxEntries = 4096;
-// The processes of EnterOwnNamespaces, and the program's first one.
-constexpr int64_t kNamespaceTasks = 3;
+// The processes that EnterOwnNamespaces leaves as ancestors of the program's first one.
+constexpr int64_t kNamespaceProcesses = 2;
 
 // One of the program's outputs.
 class Output {
@@ -84,14 +84,17 @@ struct Measured {
   const ProgramFolder& folder;
   std::string path;  // of the folder, as the kernel shows it
   const ProcessTree& tree;
-  bool count_tasks;
+  bool own_namespaces;
 };
 
 CommandResult::End ExceededLimit(const CommandLimits& limits, const Measured& program) {
-  const std::vector<pid_t> members = Members(program.tree);
-  if (program.count_tasks && (members.size() > program.tree.most ||
-                              CountTasks(members) > limits.tasks + kNamespaceTasks)) {
-    return CommandResult::END_TASK_LIMIT;
+  std::vector<pid_t> members = Members(program.tree);
+  if (program.own_namespaces) {
+    if (members.size() > program.tree.most) return CommandResult::END_TASK_LIMIT;
+    // Not those that are not the program's.
+    members.erase(members.begin(),
+                  members.begin() + std::min(std::ssize(members), kNamespaceProcesses));
+    if (CountTasks(members) > limits.tasks + 1) return CommandResult::END_TASK_LIMIT;
   }
   if (ResidentBytes(members) > limits.memory_bytes) return CommandResult::END_MEMORY_LIMIT;
   const FolderUse use = program.folder.Use(kMaxEntries);
@@ -188,7 +191,7 @@ absl::StatusOr<CommandResult> CommandRunner::Run(const Command& command) const {
     tree.except.push_back(python_->pid());
   }
   tree.roots.push_back(::getpid());  // last: it adopts orphans
-  if (root != nullptr) tree.most = static_cast<size_t>(limits_.tasks + kNamespaceTasks);
+  if (root != nullptr) tree.most = static_cast<size_t>(limits_.tasks + kNamespaceProcesses + 1);
   const absl::Time begin = absl::Now();
   FRESHET_ASSIGN_OR_RETURN(
       const ConfinedProcess process,
