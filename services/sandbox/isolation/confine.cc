@@ -106,6 +106,7 @@ void FreshetConfine(int control) {
   Limit(control, RLIMIT_MEMLOCK, 0);
   // gVisor cannot set it; the filter lacks the calls that it limits.
   if (!separate) Limit(control, RLIMIT_MSGQUEUE, 0);
+  if (confinement.tasks > 0) Limit(control, RLIMIT_NPROC, confinement.tasks);
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) Fail(control, "PR_SET_NO_NEW_PRIVS");
   if (!separate && syscall(SYS_landlock_restrict_self, fds[4], 0) != 0) Fail(control, "Landlock");
 

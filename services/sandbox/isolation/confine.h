@@ -17,6 +17,7 @@ struct FreshetConfinement {
   uint64_t address_space_bytes;  // 0: no limit
   uint64_t cpu_seconds;
   uint64_t file_bytes;
+  uint64_t tasks;             // of the user, or of its namespace where the kernel counts so; 0: any
   uint64_t filter_size;       // of the first filter, whose notifications the worker answers
   uint64_t last_filter_size;  // of the second one
   // Instead of Landlock and notifications, for kernels without them: absolute paths. The program

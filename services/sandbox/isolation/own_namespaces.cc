@@ -74,16 +74,26 @@ void CloseAllBut(int descriptor) {
   if (dup2(descriptor, 0) < 0 || syscall(SYS_close_range, 1U, ~0U, 0U) != 0) _exit(127);
 }
 
-// The first process of the namespace: adopts orphans, until the program has ended.
+// In the first process of a namespace: ends all others.
+void EndOthers(int) { kill(-1, SIGKILL); }
+
+// The first process of the namespace: adopts orphans, until the program has ended. Then it ends the
+// others and waits for them, as gVisor does not.
 [[noreturn]] void BeFirst(pid_t program, int end) {
   CloseAllBut(end);
-  while (true) {
-    int status = 0;
-    const pid_t ended = waitpid(-1, &status, 0);
+  int status = 0;
+  for (int last = 0; true;) {
+    const pid_t ended = waitpid(-1, &last, 0);
     if (ended < 0 && errno != EINTR) _exit(127);
     if (ended != program) continue;
-    _exit(write(0, &status, sizeof(status)) == sizeof(status) ? 0 : 127);
+    status = last;
+    break;
   }
+  while (true) {
+    EndOthers(SIGTERM);
+    if (waitpid(-1, nullptr, 0) < 0 && errno != EINTR) break;
+  }
+  _exit(write(0, &status, sizeof(status)) == sizeof(status) ? 0 : 127);
 }
 
 [[noreturn]] void EndAs(int status) {
@@ -147,9 +157,11 @@ void EnterOwnNamespaces(int control, const FreshetConfinement& confinement) {
     errno = EPERM;
     Fail(control, "a process namespace");
   }
+  if (signal(SIGTERM, EndOthers) == SIG_ERR) Fail(control, "signal");
   const pid_t program = fork();
   if (program < 0) Fail(control, "fork");
   if (program > 0) BeFirst(program, end[1]);
+  signal(SIGTERM, SIG_DFL);
 }
 
 }  // namespace freshet::sandbox

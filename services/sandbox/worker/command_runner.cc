@@ -32,7 +32,10 @@ constexpr uint64_t kReservedBytes = uint64_t{64} << 30;
 // Files and folders that a program may have.
 constexpr int64_t kMaxEntries = 4096;
 // The processes that EnterOwnNamespaces leaves as ancestors of the program's first one.
-constexpr int64_t kNamespaceProcesses = 2;
+constexpr size_t kNamespaceProcesses = 2;
+// More than a worker and the service have, as the user of programs may be theirs. A program is
+// ended for having too many tasks before that; the kernel's limit keeps it from outrunning this.
+constexpr int64_t kOtherTasks = 256;
 
 // One of the program's outputs.
 class Output {
@@ -92,11 +95,12 @@ CommandResult::End ExceededLimit(const CommandLimits& limits, const Measured& pr
   if (program.own_namespaces) {
     if (members.size() > program.tree.most) return CommandResult::END_TASK_LIMIT;
     // Not those that are not the program's.
-    members.erase(members.begin(),
-                  members.begin() + std::min(std::ssize(members), kNamespaceProcesses));
+    members.erase(members.begin(), members.begin() + static_cast<ptrdiff_t>(std::min(
+                                                         members.size(), kNamespaceProcesses)));
     if (CountTasks(members) > limits.tasks + 1) return CommandResult::END_TASK_LIMIT;
   }
-  if (ResidentBytes(members) > limits.memory_bytes) return CommandResult::END_MEMORY_LIMIT;
+  if (ResidentBytes(members, limits.memory_bytes) > limits.memory_bytes)
+    return CommandResult::END_MEMORY_LIMIT;
   const FolderUse use = program.folder.Use(kMaxEntries);
   if (use.entries >= kMaxEntries ||
       use.bytes + UnseenBytes(members, program.path) > limits.folder_bytes) {
@@ -140,6 +144,17 @@ CommandResult::End Watch(const ConfinedProcess& process, Supervision& supervisio
   }
 }
 
+// Lets the first process of a program's namespace end all others, wait for them, and end.
+void EndNamespace(const ConfinedProcess& process, const ProcessTree& tree) {
+  ProcessTree nearest = tree;
+  nearest.most = kNamespaceProcesses;
+  const std::vector<pid_t> members = Members(nearest);
+  if (members.size() < kNamespaceProcesses || members[0] != process.pid) return;
+  ::kill(members[1], SIGTERM);
+  pollfd ended{process.process.get(), POLLIN, 0};
+  (void)::poll(&ended, 1, static_cast<int>(absl::ToInt64Milliseconds(kEndPatience)));
+}
+
 absl::StatusOr<UniqueFd> MakeRules(const FileRules& rules, const Command& command) {
   std::vector<PathAccess> access = {{command.folder->descriptor(), /*write=*/true}};
   if (command.built != nullptr) access.push_back({command.built->descriptor(), /*write=*/false});
@@ -173,6 +188,7 @@ absl::StatusOr<CommandResult> CommandRunner::Run(const Command& command) const {
   UniqueFd rules;
   const std::string* const root = std::get_if<std::string>(&confinement_);
   if (root != nullptr) {
+    confinement.tasks = static_cast<uint64_t>(limits_.tasks + kOtherTasks);
     FRESHET_RETURN_IF_ERROR(FillPath(*root, confinement.root));
     FRESHET_RETURN_IF_ERROR(FillPath(command.folder->path(), confinement.folder));
     if (command.built != nullptr) {
@@ -191,7 +207,7 @@ absl::StatusOr<CommandResult> CommandRunner::Run(const Command& command) const {
     tree.except.push_back(python_->pid());
   }
   tree.roots.push_back(::getpid());  // last: it adopts orphans
-  if (root != nullptr) tree.most = static_cast<size_t>(limits_.tasks + kNamespaceProcesses + 1);
+  if (root != nullptr) tree.most = static_cast<size_t>(limits_.tasks) + kNamespaceProcesses + 1;
   const absl::Time begin = absl::Now();
   FRESHET_ASSIGN_OR_RETURN(
       const ConfinedProcess process,
@@ -223,6 +239,7 @@ absl::StatusOr<CommandResult> CommandRunner::Run(const Command& command) const {
       result.set_end(CommandResult::END_FOLDER_LIMIT);
     }
   }
+  if (root != nullptr && !exited) EndNamespace(process, tree);
   FRESHET_RETURN_IF_ERROR(KillAll(tree, kEndPatience, end.cpu_seconds));
   // The Python process reports every end.
   if (!exited && parent != nullptr) {

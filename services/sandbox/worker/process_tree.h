@@ -30,9 +30,9 @@ struct ProcessTree {
 // others.
 std::vector<pid_t> Members(const ProcessTree& tree);
 
-// Memory of these processes together, with page tables but without that of files, unless the kernel
-// does not tell them apart; pages that they share since a fork count for each.
-int64_t ResidentBytes(const std::vector<pid_t>& processes);
+// Memory of these processes together, with page tables but without that of files; pages that they
+// share since a fork count for each. In gVisor files count too, up to `enough`.
+int64_t ResidentBytes(const std::vector<pid_t>& processes, int64_t enough);
 // Processes and threads of these processes.
 int64_t CountTasks(const std::vector<pid_t>& processes);
 // Disk space of files that these processes have open and that have no name any more, and what their
