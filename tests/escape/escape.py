@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Runs hostile programs against a sandbox. `./dev escape` runs this.
 
-    escape.py [--bin DIR] [--address HOST:PORT] [--mixed N] [--only TEXT] [--skip]
+    escape.py [--bin DIR] [--address HOST:PORT] [--mixed N] [--only TEXT] [--isolation LEVEL] [--without-landlock] [--skip]
 
 Starts freshet-sandbox of --bin, or uses one that runs on this machine. Each attack must be contained, leave no process
 and no file, and honest programs must run afterwards. Then N (1,000) hostile and honest programs run at the same time,
-and no verdict of an honest one may be wrong. The last line is `N passed, N failed`. With --skip it exits with 77 where
-the sandbox refuses to start because programs cannot be confined.
+and no verdict of an honest one may be wrong. The last line is `N passed, N failed`. --without-landlock makes the kernel
+refuse Landlock, so that --isolation any uses namespaces. With --skip it exits with 77 where the sandbox refuses to start
+because programs cannot be confined.
 """
 import argparse
 import concurrent.futures
@@ -95,7 +96,8 @@ class Host:
         with contextlib.suppress(BlockingIOError):
             self.server.accept()
             faults.append("a connection came out of the sandbox")
-        left = [path for path in (self.folder / "work").glob("worker-*/*")]
+        # "root" is where a worker mounts what programs may read.
+        left = [path for path in (self.folder / "work").glob("worker-*/*") if path.name != "root"]
         faults += [f"{path} is left" for path in left]
         faults += [f"{path} exists" for path in glob.glob("/tmp/escaped*") + glob.glob("/dev/shm/escaped*")
                    + glob.glob("/usr/bin/escaped*") + glob.glob(str(self.folder / "work/*/escaped*"))]
@@ -103,19 +105,21 @@ class Host:
 
 
 @contextlib.contextmanager
-def start(binaries, folder, secret, skip):
+def start(options, folder, secret):
+    binaries = pathlib.Path(options.bin)
+    wrapper = [sys.executable, str(HERE / "without_landlock.py")] if options.without_landlock else []
     work = folder / "work"
     with open(folder / "sandbox.log", "w") as log:
         process = subprocess.Popen(
-            [str(binaries / "freshet-sandbox"), "--listen", "127.0.0.1:0", "--workers", "2", "--folder", str(work),
-             "--memory-mb", "256", "--folder-mb", "32", "--output-kb", "256"],
+            [*wrapper, str(binaries / "freshet-sandbox"), "--listen", "127.0.0.1:0", "--workers", "2", "--folder", str(work),
+             "--isolation", options.isolation, "--memory-mb", "256", "--folder-mb", "32", "--output-kb", "256"],
             stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, "SECRET": secret})
     try:
         line = process.stdout.readline()
         if not line.startswith("ready sandbox http="):
             log = (folder / "sandbox.log").read_text()
             print(f"escape: the sandbox does not start:\n{log}")
-            sys.exit(SKIPPED if skip and "programs cannot be confined here" in log else 1)
+            sys.exit(SKIPPED if options.skip and "programs cannot be confined here" in log else 1)
         yield line.strip().split("=")[1], process.pid
     finally:
         process.send_signal(signal.SIGTERM)
@@ -207,6 +211,8 @@ def main():
     parser.add_argument("--address", help="HOST:PORT of a sandbox that runs already")
     parser.add_argument("--mixed", type=int, default=1000)
     parser.add_argument("--only", default="", help="attacks whose name has this text")
+    parser.add_argument("--isolation", default="process", help="level of the sandbox")
+    parser.add_argument("--without-landlock", action="store_true", help="let the kernel refuse Landlock")
     parser.add_argument("--skip", action="store_true", help="exit with 77 where programs cannot be confined")
     options = parser.parse_args()
     passed = failed = 0
@@ -223,7 +229,7 @@ def main():
         os.chmod(folder, 0o755)
         host = Host(folder)
         running = contextlib.nullcontext((options.address, None)) if options.address else \
-            start(pathlib.Path(options.bin), folder, host.secret, options.skip)
+            start(options, folder, host.secret)
         with running as (address, host.service):
             sandbox = Sandbox(address)
             for case in [case for case in hostile.ATTACKS if options.only in case.name]:

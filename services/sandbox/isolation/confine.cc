@@ -16,16 +16,13 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "services/sandbox/isolation/own_namespaces.h"
 #include "services/sandbox/isolation/send_descriptors.h"
 
-namespace {
+using freshet::sandbox::EnterOwnNamespaces;
+using freshet::sandbox::Fail;
 
-[[noreturn]] void Fail(int control, const char* what) {
-  char text[200];
-  const int size = snprintf(text, sizeof(text), "%s: %s", what, strerror(errno));
-  (void)!send(control, text, static_cast<size_t>(size), MSG_NOSIGNAL);
-  _exit(127);
-}
+namespace {
 
 // Receives the message and its descriptors.
 void Receive(int control, FreshetConfinement* confinement, unsigned char* filter, int* fds) {
@@ -45,6 +42,8 @@ void Receive(int control, FreshetConfinement* confinement, unsigned char* filter
           sizeof(*confinement) + confinement->filter_size + confinement->last_filter_size) {
     Fail(control, "a message that says how to confine");
   }
+  char* const paths[] = {confinement->root, confinement->folder, confinement->built};
+  for (char* path : paths) path[kFreshetMaxPathBytes - 1] = '\0';
   memcpy(fds, CMSG_DATA(carried), sizeof(int) * kFreshetConfinementFds);
 }
 
@@ -67,6 +66,18 @@ long LoadFilter(unsigned char* filter, uint64_t size, unsigned long flags) {
   return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
 }
 
+// Loads the first filter, whose notifications the worker gets.
+void LoadSupervisedFilter(int control, unsigned char* filter, uint64_t size) {
+  // Without the second flag, which Linux 5.19 brought, a signal makes a call ask again.
+  constexpr unsigned long kWaitKillable = 1UL << 5;
+  long listener = LoadFilter(filter, size, SECCOMP_FILTER_FLAG_NEW_LISTENER | kWaitKillable);
+  if (listener < 0 && errno == EINVAL) {
+    listener = LoadFilter(filter, size, SECCOMP_FILTER_FLAG_NEW_LISTENER);
+  }
+  if (listener < 0) Fail(control, "seccomp");
+  SendListener(control, static_cast<int>(listener));
+}
+
 }  // namespace
 
 void FreshetConfine(int control) {
@@ -77,11 +88,13 @@ void FreshetConfine(int control) {
 
   // Ends with the worker, or its Python process.
   if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) Fail(control, "PR_SET_PDEATHSIG");
+  const bool separate = confinement.root[0] != '\0';
+  if (separate) EnterOwnNamespaces(control, confinement);
   if (setsid() < 0) Fail(control, "setsid");
   for (int standard = 0; standard < 3; ++standard) {
     if (dup2(fds[standard], standard) < 0) Fail(control, "dup2");
   }
-  if (fchdir(fds[3]) != 0) Fail(control, "fchdir");
+  if (!separate && fchdir(fds[3]) != 0) Fail(control, "fchdir");
   umask(077);
   if (confinement.address_space_bytes > 0) {
     Limit(control, RLIMIT_AS, confinement.address_space_bytes);
@@ -91,22 +104,21 @@ void FreshetConfine(int control) {
   Limit(control, RLIMIT_NOFILE, 256);
   Limit(control, RLIMIT_CORE, 0);
   Limit(control, RLIMIT_MEMLOCK, 0);
-  Limit(control, RLIMIT_MSGQUEUE, 0);
+  // gVisor cannot set it; the filter lacks the calls that it limits.
+  if (!separate) Limit(control, RLIMIT_MSGQUEUE, 0);
+  if (confinement.tasks > 0) Limit(control, RLIMIT_NPROC, confinement.tasks);
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) Fail(control, "PR_SET_NO_NEW_PRIVS");
-  if (syscall(SYS_landlock_restrict_self, fds[4], 0) != 0) Fail(control, "Landlock");
+  if (!separate && syscall(SYS_landlock_restrict_self, fds[4], 0) != 0) Fail(control, "Landlock");
 
-  // Without the second flag, which Linux 5.19 brought, a signal makes a call ask again.
-  constexpr unsigned long kWaitKillable = 1UL << 5;
-  long listener =
-      LoadFilter(filter, confinement.filter_size, SECCOMP_FILTER_FLAG_NEW_LISTENER | kWaitKillable);
-  if (listener < 0 && errno == EINVAL) {
-    listener = LoadFilter(filter, confinement.filter_size, SECCOMP_FILTER_FLAG_NEW_LISTENER);
+  if (!separate) {
+    LoadSupervisedFilter(control, filter, confinement.filter_size);
+  } else if (LoadFilter(filter, confinement.filter_size, 0) != 0) {
+    Fail(control, "seccomp");
   }
-  if (listener < 0) Fail(control, "seccomp");
-  SendListener(control, static_cast<int>(listener));
   if (LoadFilter(filter + confinement.filter_size, confinement.last_filter_size, 0) != 0) {
     Fail(control, "the last seccomp filter");
   }
+  if (separate && send(control, "", 1, MSG_NOSIGNAL) != 1) _exit(127);
   char go = 0;
   if (recv(control, &go, 1, 0) != 1) _exit(127);
   // The program must not answer its own notifications.

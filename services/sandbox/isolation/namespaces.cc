@@ -32,11 +32,15 @@ absl::Status WriteText(const char* path, const std::string& text) {
   return absl::OkStatus();
 }
 
-absl::Status DropCapabilities() {
-  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {};
-  if (::syscall(SYS_capset, &header, none) != 0) return Internal("capset: ", std::strerror(errno));
-  return absl::OkStatus();
+absl::Status Enter(int more) {
+  const uid_t user = ::geteuid();
+  const gid_t group = ::getegid();
+  if (::unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | more) != 0) {
+    return Unavailable("unshare");
+  }
+  FRESHET_RETURN_IF_ERROR(WriteText("/proc/self/setgroups", "deny"));
+  FRESHET_RETURN_IF_ERROR(WriteText("/proc/self/uid_map", StrCat(user, " ", user, " 1")));
+  return WriteText("/proc/self/gid_map", StrCat(group, " ", group, " 1"));
 }
 
 }  // namespace
@@ -52,15 +56,17 @@ absl::Status BecomeUser(unsigned user) {
 }
 
 absl::Status EnterNamespaces() {
-  const uid_t user = ::geteuid();
-  const gid_t group = ::getegid();
-  if (::unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS) != 0) {
-    return Unavailable("unshare");
-  }
-  FRESHET_RETURN_IF_ERROR(WriteText("/proc/self/setgroups", "deny"));
-  FRESHET_RETURN_IF_ERROR(WriteText("/proc/self/uid_map", StrCat(user, " ", user, " 1")));
-  FRESHET_RETURN_IF_ERROR(WriteText("/proc/self/gid_map", StrCat(group, " ", group, " 1")));
+  FRESHET_RETURN_IF_ERROR(Enter(0));
   return DropCapabilities();
+}
+
+absl::Status EnterMountNamespace() { return Enter(CLONE_NEWNS); }
+
+absl::Status DropCapabilities() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {};
+  if (::syscall(SYS_capset, &header, none) != 0) return Internal("capset: ", std::strerror(errno));
+  return absl::OkStatus();
 }
 
 }  // namespace freshet::sandbox

@@ -13,6 +13,12 @@ absl::Status BecomeUser(unsigned user);
 // are not allowed here. Only for a process with one thread.
 absl::Status EnterNamespaces();
 
+// As EnterNamespaces, with a mount namespace besides, and with all capabilities in it, until
+// DropCapabilities.
+absl::Status EnterMountNamespace();
+// INTERNAL: they cannot be dropped.
+absl::Status DropCapabilities();
+
 }  // namespace freshet::sandbox
 
 #endif  // FRESHET_SERVICES_SANDBOX_ISOLATION_NAMESPACES_H_

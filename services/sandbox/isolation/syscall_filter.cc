@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <linux/seccomp.h>
 #include <seccomp.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -136,16 +138,24 @@ absl::StatusOr<std::string> Export(scmp_filter_ctx filter) {
 // What only FreshetConfine needs.
 constexpr const char* kForSupervision[] = {"seccomp", "sendmsg"};
 
-absl::StatusOr<std::string> MakeLastFilter() {
+absl::StatusOr<std::string> MakeLastFilter(Supervisor supervisor) {
   const std::unique_ptr<void, ReleaseFilter> filter(seccomp_init(SCMP_ACT_ALLOW));
   if (filter == nullptr) return Internal("seccomp_init failed");
   Rules rules(filter.get());
   for (const char* name : kForSupervision) rules.Add(SCMP_ACT_ERRNO(ENOSYS), name);
+  if (supervisor == Supervisor::kNamespace) {
+    for (const char* name : {"kill", "tgkill"}) {
+      // The first process of the namespace, and all processes.
+      for (const uint64_t target : {uint64_t{1}, kLowHalf}) {
+        rules.Add(SCMP_ACT_ERRNO(EPERM), name, {Masked(0, kLowHalf, target)});
+      }
+    }
+  }
   FRESHET_RETURN_IF_ERROR(rules.status());
   return Export(filter.get());
 }
 
-absl::StatusOr<std::string> MakeFirstFilter() {
+absl::StatusOr<std::string> MakeFirstFilter(Supervisor supervisor) {
   const std::unique_ptr<void, ReleaseFilter> filter(seccomp_init(SCMP_ACT_ERRNO(ENOSYS)));
   if (filter == nullptr) return Internal("seccomp_init failed");
   // A tree, not a list of comparisons.
@@ -188,21 +198,25 @@ absl::StatusOr<std::string> MakeFirstFilter() {
   // PER_LINUX, and the question which one is in force.
   rules.Add(SCMP_ACT_ALLOW, "personality", {Compare(0, SCMP_CMP_EQ, 0)});
   rules.Add(SCMP_ACT_ALLOW, "personality", {Compare(0, SCMP_CMP_EQ, 0xFFFFFFFF)});
-  rules.Add(SCMP_ACT_NOTIFY, "clone", {Masked(0, kForbiddenClone | CLONE_THREAD, 0)});
-  rules.Add(SCMP_ACT_NOTIFY, "clone", {Masked(0, kForbiddenClone | kThread, kThread)});
-  for (const char* name : {"fork", "vfork", "kill", "tkill", "tgkill"}) {
-    rules.Add(SCMP_ACT_NOTIFY, name);
-  }
+  const uint32_t ask = supervisor == Supervisor::kWorker ? SCMP_ACT_NOTIFY : SCMP_ACT_ALLOW;
+  rules.Add(ask, "clone", {Masked(0, kForbiddenClone | CLONE_THREAD, 0)});
+  rules.Add(ask, "clone", {Masked(0, kForbiddenClone | kThread, kThread)});
+  for (const char* name : {"fork", "vfork", "kill", "tgkill"}) rules.Add(ask, name);
   FRESHET_RETURN_IF_ERROR(rules.status());
   return Export(filter.get());
 }
 
 }  // namespace
 
-absl::StatusOr<SyscallFilters> MakeSyscallFilters() {
+bool HasNotifications() {
+  seccomp_notif_sizes sizes{};
+  return ::syscall(SYS_seccomp, SECCOMP_GET_NOTIF_SIZES, 0, &sizes) == 0;
+}
+
+absl::StatusOr<SyscallFilters> MakeSyscallFilters(Supervisor supervisor) {
   SyscallFilters filters;
-  FRESHET_ASSIGN_OR_RETURN(filters.first, MakeFirstFilter());
-  FRESHET_ASSIGN_OR_RETURN(filters.last, MakeLastFilter());
+  FRESHET_ASSIGN_OR_RETURN(filters.first, MakeFirstFilter(supervisor));
+  FRESHET_ASSIGN_OR_RETURN(filters.last, MakeLastFilter(supervisor));
   return filters;
 }
 

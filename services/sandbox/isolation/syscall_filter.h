@@ -11,14 +11,22 @@ namespace freshet::sandbox {
 struct SyscallFilters {
   // Allows what programs need to compute and to use files, threads and processes; whatever it does
   // not name fails with ENOSYS: sockets (but pairs), namespaces, mounts, ptrace, and access to
-  // other processes. Starting a process or thread, and sending a signal, ask the supervisor
-  // (SECCOMP_RET_USER_NOTIF).
+  // other processes. With Supervisor::kWorker, starting a process or thread, and sending a signal,
+  // ask it (SECCOMP_RET_USER_NOTIF).
   std::string first;
   // Forbids what is needed to give the first one's notifications to the supervisor.
   std::string last;
 };
+// Whether the kernel has notifications of seccomp.
+bool HasNotifications();
+
+// Who decides about new processes, threads and signals.
+enum class Supervisor {
+  kWorker,     // notifications
+  kNamespace,  // a process namespace of the program's own; its first process gets no signals
+};
 // INTERNAL: libseccomp cannot make them.
-absl::StatusOr<SyscallFilters> MakeSyscallFilters();
+absl::StatusOr<SyscallFilters> MakeSyscallFilters(Supervisor supervisor);
 
 }  // namespace freshet::sandbox
 

@@ -34,6 +34,8 @@ const char* LimitText(CommandResult::End end) {
       return "files";
     case CommandResult::END_OUTPUT_LIMIT:
       return "output";
+    case CommandResult::END_TASK_LIMIT:
+      return "tasks";
     default:
       return "";
   }

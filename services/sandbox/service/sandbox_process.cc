@@ -86,8 +86,9 @@ void AddFlags(const Command& app, Flags& flags) {
       .ShowDefault();
   app.Add("--isolation", flags.isolation,
           "what programs need at least, else this process ends: process (limits, seccomp, "
-          "Landlock), or namespaces besides")
-      .OneOf({"process", "namespaces"})
+          "Landlock), namespaces besides, or any (as process, or else namespaces of each program, "
+          "for gVisor)")
+      .OneOf({"process", "namespaces", "any"})
       .ShowDefault();
   app.Add("--python", flags.python, "Python of Python programs; \"\": none").ShowDefault();
   app.Add("--folder", flags.folder,
@@ -173,7 +174,8 @@ WorkerPoolOptions PoolOptions(const Flags& flags, const std::string& folder) {
     start.set_python(flags.python);
   }
   start.mutable_readable()->Add(flags.readable.begin(), flags.readable.end());
-  start.set_namespaces(flags.isolation == "namespaces");
+  if (flags.isolation == "namespaces") start.set_level(v1::WorkerStart::LEVEL_NAMESPACES);
+  if (flags.isolation == "any") start.set_level(v1::WorkerStart::LEVEL_ANY);
   start.set_max_tasks(flags.max_tasks);
   start.set_max_memory_bytes(flags.memory_mb << 20);
   start.set_max_folder_bytes(flags.folder_mb << 20);
@@ -187,6 +189,7 @@ constexpr std::pair<v1::CommandResult::End, const char*> kLimits[] = {
     {v1::CommandResult::END_MEMORY_LIMIT, "memory"},
     {v1::CommandResult::END_FOLDER_LIMIT, "folder"},
     {v1::CommandResult::END_OUTPUT_LIMIT, "output"},
+    {v1::CommandResult::END_TASK_LIMIT, "tasks"},
 };
 
 // freshet_sandbox_*, and those of every process. Thread-safe.

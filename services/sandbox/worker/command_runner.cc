@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "services/sandbox/isolation/root_paths.h"
 #include "services/sandbox/worker/confined_process.h"
 #include "services/sandbox/worker/process_tree.h"
 #include "services/sandbox/worker/supervision.h"
@@ -30,6 +31,11 @@ constexpr absl::Duration kEndPatience = absl::Seconds(20);
 constexpr uint64_t kReservedBytes = uint64_t{64} << 30;
 // Files and folders that a program may have.
 constexpr int64_t kMaxEntries = 4096;
+// The processes that EnterOwnNamespaces leaves as ancestors of the program's first one.
+constexpr size_t kNamespaceProcesses = 2;
+// More than a worker and the service have, as the user of programs may be theirs. A program is
+// ended for having too many tasks before that; the kernel's limit keeps it from outrunning this.
+constexpr int64_t kOtherTasks = 256;
 
 // One of the program's outputs.
 class Output {
@@ -76,13 +82,28 @@ absl::StatusOr<ProcessEnd> TakeEnd(pid_t process, const PythonProcess* python) {
   return ProcessEnd{ExitCode(status), Seconds(used.ru_utime) + Seconds(used.ru_stime)};
 }
 
-CommandResult::End ExceededLimit(const CommandLimits& limits, const ProgramFolder& folder,
-                                 const ProcessTree& tree) {
-  const std::vector<pid_t> members = Members(tree);
-  if (ResidentBytes(members) > limits.memory_bytes) return CommandResult::END_MEMORY_LIMIT;
-  const FolderUse use = folder.Use(kMaxEntries);
+// A program, as it is measured.
+struct Measured {
+  const ProgramFolder& folder;
+  std::string path;  // of the folder, as the kernel shows it
+  const ProcessTree& tree;
+  bool own_namespaces;
+};
+
+CommandResult::End ExceededLimit(const CommandLimits& limits, const Measured& program) {
+  std::vector<pid_t> members = Members(program.tree);
+  if (program.own_namespaces) {
+    if (members.size() > program.tree.most) return CommandResult::END_TASK_LIMIT;
+    // Not those that are not the program's.
+    members.erase(members.begin(), members.begin() + static_cast<ptrdiff_t>(std::min(
+                                                         members.size(), kNamespaceProcesses)));
+    if (CountTasks(members) > limits.tasks + 1) return CommandResult::END_TASK_LIMIT;
+  }
+  if (ResidentBytes(members, limits.memory_bytes) > limits.memory_bytes)
+    return CommandResult::END_MEMORY_LIMIT;
+  const FolderUse use = program.folder.Use(kMaxEntries);
   if (use.entries >= kMaxEntries ||
-      use.bytes + UnseenBytes(members, folder.path()) > limits.folder_bytes) {
+      use.bytes + UnseenBytes(members, program.path) > limits.folder_bytes) {
     return CommandResult::END_FOLDER_LIMIT;
   }
   return CommandResult::END_UNSPECIFIED;
@@ -90,15 +111,15 @@ CommandResult::End ExceededLimit(const CommandLimits& limits, const ProgramFolde
 
 // Waits until the program's first process ends or a limit is exceeded; then returns which one.
 CommandResult::End Watch(const ConfinedProcess& process, Supervision& supervision, Output& output,
-                         Output& error, const CommandLimits& limits, const ProgramFolder& folder,
-                         const ProcessTree& tree, absl::Time deadline) {
+                         Output& error, const CommandLimits& limits, const Measured& program,
+                         absl::Time deadline) {
   absl::Time next_look = absl::Now() + kMeasurePeriod;
-  bool listens = true;
+  bool listens = process.listener.get() >= 0;
   while (true) {
     const absl::Time now = absl::Now();
     if (now >= deadline) return CommandResult::END_TIME_LIMIT;
     if (now >= next_look) {
-      const CommandResult::End exceeded = ExceededLimit(limits, folder, tree);
+      const CommandResult::End exceeded = ExceededLimit(limits, program);
       if (exceeded != CommandResult::END_UNSPECIFIED) return exceeded;
       next_look = absl::Now() + kMeasurePeriod;
     }
@@ -123,17 +144,59 @@ CommandResult::End Watch(const ConfinedProcess& process, Supervision& supervisio
   }
 }
 
-}  // namespace
+// Lets the first process of a program's namespace end all others, wait for them, and end.
+void EndNamespace(const ConfinedProcess& process, const ProcessTree& tree) {
+  ProcessTree nearest = tree;
+  nearest.most = kNamespaceProcesses;
+  const std::vector<pid_t> members = Members(nearest);
+  if (members.size() < kNamespaceProcesses || members[0] != process.pid) return;
+  ::kill(members[1], SIGTERM);
+  pollfd ended{process.process.get(), POLLIN, 0};
+  (void)::poll(&ended, 1, static_cast<int>(absl::ToInt64Milliseconds(kEndPatience)));
+}
 
-CommandRunner::CommandRunner(SyscallFilters filters, FileRules rules, const PythonProcess* python,
-                             const CommandLimits& limits)
-    : filters_(std::move(filters)), rules_(std::move(rules)), python_(python), limits_(limits) {}
-
-absl::StatusOr<CommandResult> CommandRunner::Run(const Command& command) const {
+absl::StatusOr<UniqueFd> MakeRules(const FileRules& rules, const Command& command) {
   std::vector<PathAccess> access = {{command.folder->descriptor(), /*write=*/true}};
   if (command.built != nullptr) access.push_back({command.built->descriptor(), /*write=*/false});
-  FRESHET_ASSIGN_OR_RETURN(const UniqueFd rules, rules_.Make(access));
+  return rules.Make(access);
+}
+
+absl::Status FillPath(const std::string& path, char (&field)[kFreshetMaxPathBytes]) {
+  if (path.empty() || path.size() >= kFreshetMaxPathBytes) {
+    return FailedPrecondition("the path ", path, " has more than ", kFreshetMaxPathBytes - 1,
+                              " bytes; give a shorter --folder");
+  }
+  path.copy(field, path.size());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+CommandRunner::CommandRunner(SyscallFilters filters, Confinement confinement,
+                             const PythonProcess* python, const CommandLimits& limits)
+    : filters_(std::move(filters)),
+      confinement_(std::move(confinement)),
+      python_(python),
+      limits_(limits) {}
+
+std::string CommandRunner::PathInside(const ProgramFolder& built) const {
+  return std::holds_alternative<FileRules>(confinement_) ? built.path() : kBuiltFolder;
+}
+
+absl::StatusOr<CommandResult> CommandRunner::Run(const Command& command) const {
   FreshetConfinement confinement{};
+  UniqueFd rules;
+  const std::string* const root = std::get_if<std::string>(&confinement_);
+  if (root != nullptr) {
+    confinement.tasks = static_cast<uint64_t>(limits_.tasks + kOtherTasks);
+    FRESHET_RETURN_IF_ERROR(FillPath(*root, confinement.root));
+    FRESHET_RETURN_IF_ERROR(FillPath(command.folder->path(), confinement.folder));
+    if (command.built != nullptr) {
+      FRESHET_RETURN_IF_ERROR(FillPath(command.built->path(), confinement.built));
+    }
+  } else {
+    FRESHET_ASSIGN_OR_RETURN(rules, MakeRules(std::get<FileRules>(confinement_), command));
+  }
   confinement.address_space_bytes =
       command.limit_address_space ? static_cast<uint64_t>(limits_.memory_bytes) : kReservedBytes;
   confinement.cpu_seconds = static_cast<uint64_t>(absl::ToInt64Seconds(command.time)) + 2;
@@ -144,6 +207,7 @@ absl::StatusOr<CommandResult> CommandRunner::Run(const Command& command) const {
     tree.except.push_back(python_->pid());
   }
   tree.roots.push_back(::getpid());  // last: it adopts orphans
+  if (root != nullptr) tree.most = static_cast<size_t>(limits_.tasks) + kNamespaceProcesses + 1;
   const absl::Time begin = absl::Now();
   FRESHET_ASSIGN_OR_RETURN(
       const ConfinedProcess process,
@@ -155,10 +219,13 @@ absl::StatusOr<CommandResult> CommandRunner::Run(const Command& command) const {
   Output output(process.output.get(), output_bytes);
   Output error(process.error.get(), output_bytes);
   CommandResult result;
-  result.set_end(Watch(process, supervision, output, error, limits_, *command.folder, tree,
-                       begin + command.time));
+  const Measured program{*command.folder, root != nullptr ? kProgramFolder : command.folder->path(),
+                         tree, root != nullptr};
+  result.set_end(
+      Watch(process, supervision, output, error, limits_, program, begin + command.time));
   result.set_wall_seconds(absl::ToDoubleSeconds(absl::Now() - begin));
-  // No process can start another one while they are killed, so none escapes.
+  // No process can start another one while they are killed, so none escapes: nor can those of a
+  // process namespace whose first process is killed.
   supervision.EndStarts();
   const bool exited = result.end() == CommandResult::END_EXITED;
   const PythonProcess* parent = command.argv.empty() ? python_ : nullptr;
@@ -172,6 +239,7 @@ absl::StatusOr<CommandResult> CommandRunner::Run(const Command& command) const {
       result.set_end(CommandResult::END_FOLDER_LIMIT);
     }
   }
+  if (root != nullptr && !exited) EndNamespace(process, tree);
   FRESHET_RETURN_IF_ERROR(KillAll(tree, kEndPatience, end.cpu_seconds));
   // The Python process reports every end.
   if (!exited && parent != nullptr) {

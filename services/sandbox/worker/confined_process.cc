@@ -73,8 +73,8 @@ absl::Status SendConfinement(int control, FreshetConfinement confinement,
   return absl::OkStatus();
 }
 
-// The listener of a process's filter, and which process it is.
-absl::Status ReceiveListener(int control, ConfinedProcess& process) {
+// The listener of a process's filter, if `listens`, and which process it is.
+absl::Status ReceiveProcess(int control, bool listens, ConfinedProcess& process) {
   pollfd wanted{control, POLLIN, 0};
   if (::poll(&wanted, 1, kConfineMilliseconds) != 1) {
     return absl::UnavailableError("the program's process does not answer");
@@ -102,13 +102,20 @@ absl::Status ReceiveListener(int control, ConfinedProcess& process) {
       process.pid = sender.pid;
     }
   }
-  if (process.listener.get() < 0) {
+  const bool good = listens ? process.listener.get() >= 0 : got == 1 && text[0] == '\0';
+  if (!good) {
     return StatusOf(absl::StatusCode::kUnavailable, "a program cannot be confined: ",
                     std::string_view(text, static_cast<size_t>(got)));
   }
   if (process.pid <= 0) return Internal("a message without its sender");
   process.process = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
   return process.process.get() < 0 ? Failed("pidfd_open") : absl::OkStatus();
+}
+
+// The message of a program in namespaces of its own, whose process this process does not need.
+absl::Status AwaitProgram(int control) {
+  ConfinedProcess program;
+  return ReceiveProcess(control, /*listens=*/false, program);
 }
 
 }  // namespace
@@ -137,10 +144,12 @@ absl::StatusOr<ConfinedProcess> StartConfined(const ConfinedStart& start) {
   }
   theirs = UniqueFd();
   const int fds[kFreshetConfinementFds] = {input.get(), output.second.get(), error.second.get(),
-                                           start.folder, start.rules};
+                                           start.folder,
+                                           start.rules >= 0 ? start.rules : start.folder};
   FRESHET_RETURN_IF_ERROR(SendConfinement(ours.get(), start.confinement, start.filters, fds));
   ConfinedProcess process;
-  FRESHET_RETURN_IF_ERROR(ReceiveListener(ours.get(), process));
+  FRESHET_RETURN_IF_ERROR(ReceiveProcess(ours.get(), start.rules >= 0, process));
+  if (start.rules < 0) FRESHET_RETURN_IF_ERROR(AwaitProgram(ours.get()));
   if (::send(ours.get(), "", 1, MSG_NOSIGNAL) != 1) return Failed("starting the program");
   process.output = std::move(output.first);
   process.error = std::move(error.first);

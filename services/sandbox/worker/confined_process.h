@@ -19,7 +19,7 @@ namespace freshet::sandbox {
 struct ConfinedProcess {
   pid_t pid = 0;
   UniqueFd process;   // pidfd
-  UniqueFd listener;  // of its filter
+  UniqueFd listener;  // of its filter; none with namespaces of its own
   UniqueFd output;    // read ends, which do not block
   UniqueFd error;
 };
@@ -30,7 +30,7 @@ struct ConfinedStart {
   const PythonProcess* python;
   std::string_view input;
   int folder;  // to work in
-  int rules;   // of FileRules::Make
+  int rules;   // of FileRules::Make; -1: namespaces, as `confinement` says
   const SyscallFilters& filters;
   FreshetConfinement confinement;
 };

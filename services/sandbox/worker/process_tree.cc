@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/clock.h"
@@ -59,7 +60,9 @@ bool CanListChildren() {
 std::vector<pid_t> Members(const ProcessTree& tree) {
   std::vector<pid_t> found;
   for (const pid_t root : tree.roots) AddChildren(root, tree.except, found);
-  for (size_t next = 0; next < found.size(); ++next) AddChildren(found[next], tree.except, found);
+  for (size_t next = 0; next < found.size() && found.size() <= tree.most; ++next) {
+    AddChildren(found[next], tree.except, found);
+  }
   return found;
 }
 
@@ -121,33 +124,70 @@ bool MapsNamelessFile(pid_t process, const std::string& folder, Budget& budget) 
   return false;
 }
 
-// Memory of a process, with its page tables but without files, from the folder of one of its
-// threads.
-int64_t AnonymousBytes(const std::string& thread) {
+// Memory of a process, from the folder of one of its threads.
+struct Memory {
+  int64_t anonymous = 0;  // with page tables but without files; 0: the kernel does not tell
+  int64_t resident = 0;   // with files
+};
+
+Memory ReadMemory(const std::string& thread) {
   const File file = Open(thread + "/status");
   char line[256];
-  int64_t bytes = 0;
+  Memory memory;
   while (file != nullptr && std::fgets(line, sizeof(line), file.get()) != nullptr) {
     long long kilobytes = 0;
+    if (std::sscanf(line, "VmRSS: %lld", &kilobytes) == 1) memory.resident = kilobytes << 10;
     for (const char* field : {"RssAnon: %lld", "RssShmem: %lld", "VmPTE: %lld"}) {
-      if (std::sscanf(line, field, &kilobytes) == 1) bytes += kilobytes << 10;
+      if (std::sscanf(line, field, &kilobytes) == 1) memory.anonymous += kilobytes << 10;
     }
+  }
+  return memory;
+}
+
+// The same from its mappings, which takes longer, for gVisor. All of `resident` if there are too
+// many.
+int64_t MappedAnonymousBytes(const std::string& thread, int64_t resident, Budget& budget) {
+  const File file = Open(thread + "/smaps");
+  if (file == nullptr) return HasEnded(thread) ? 0 : resident;
+  char line[512];
+  int64_t bytes = 0;
+  while (std::fgets(line, sizeof(line), file.get()) != nullptr) {
+    long long kilobytes = 0;
+    if (!budget.Take()) return resident;
+    if (std::sscanf(line, "Anonymous: %lld", &kilobytes) == 1) bytes += kilobytes << 10;
   }
   return bytes;
 }
 
 }  // namespace
 
-int64_t ResidentBytes(const std::vector<pid_t>& processes) {
+int64_t ResidentBytes(const std::vector<pid_t>& processes, int64_t enough) {
   int64_t bytes = 0;
+  std::vector<std::pair<std::string, int64_t>> unclear;  // folder of a thread, resident
   for (const pid_t process : processes) {
-    int64_t most = 0;  // threads share their memory, unless the first one has ended
-    ForEachThread(process, [&most](const std::string& thread) {
-      if (most == 0) most = AnonymousBytes(thread);
+    bool found = false;  // threads share their memory, unless the first one has ended
+    ForEachThread(process, [&](const std::string& thread) {
+      if (found) return;
+      const Memory memory = ReadMemory(thread);
+      found = memory.resident > 0;
+      bytes += memory.anonymous > 0 ? memory.anonymous : memory.resident;
+      if (memory.anonymous == 0 && found) unclear.emplace_back(thread, memory.resident);
     });
-    bytes += most;
+  }
+  Budget budget;
+  for (const auto& [thread, resident] : unclear) {
+    if (bytes <= enough) break;
+    bytes -= resident - MappedAnonymousBytes(thread, resident, budget);
   }
   return bytes;
+}
+
+int64_t CountTasks(const std::vector<pid_t>& processes) {
+  int64_t tasks = 0;
+  for (const pid_t process : processes) {
+    ForEachThread(process, [&tasks](const std::string&) { ++tasks; });
+  }
+  return tasks;
 }
 
 int64_t UnseenBytes(const std::vector<pid_t>& processes, const std::string& folder) {

@@ -3,7 +3,9 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -20,18 +22,23 @@ struct ProcessTree {
   // In this order: the one that adopts orphans last, so that one that it adopts meanwhile is seen.
   std::vector<pid_t> roots;
   std::vector<pid_t> except;
+  // Where nothing else bounds how many it has: looking for more would never end.
+  size_t most = std::numeric_limits<size_t>::max();
 };
 
-// Parents first.
+// Parents first: if there are more than `most`, about as many, which have no ancestors among the
+// others.
 std::vector<pid_t> Members(const ProcessTree& tree);
 
 // Memory of these processes together, with page tables but without that of files; pages that they
-// share since a fork count for each.
-int64_t ResidentBytes(const std::vector<pid_t>& processes);
+// share since a fork count for each. In gVisor files count too, up to `enough`.
+int64_t ResidentBytes(const std::vector<pid_t>& processes, int64_t enough);
+// Processes and threads of these processes.
+int64_t CountTasks(const std::vector<pid_t>& processes);
 // Disk space of files that these processes have open and that have no name any more, and what their
 // pipes and sockets can hold; each counts for each process. Too much for any limit if it cannot be
 // measured: descriptors that cannot be listed, more than can be looked at in time, or a mapping of
-// such a file below `folder`, an absolute path without links.
+// such a file below `folder`, as the kernel shows it: an absolute path without links.
 int64_t UnseenBytes(const std::vector<pid_t>& processes, const std::string& folder);
 
 // Kills all of them, and waits for this process's children among them, whose processor time is

@@ -93,7 +93,7 @@ absl::Status ProgramRunner::Fill(const Program& program, Outcome& outcome) const
   for (int i = 0; i < program.inputs_size(); ++i) {
     FRESHET_ASSIGN_OR_RETURN(const auto folder, Prepare(program, *language));
     Command command;
-    command.argv = WithFolder(language->run, built == nullptr ? "" : built->path());
+    command.argv = WithFolder(language->run, built == nullptr ? "" : runner_.PathInside(*built));
     command.input = program.inputs(i);
     command.folder = folder.get();
     command.built = built.get();

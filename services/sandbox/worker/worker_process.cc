@@ -20,7 +20,9 @@
 #include "base/str_cat.h"
 #include "services/sandbox/isolation/file_access.h"
 #include "services/sandbox/isolation/namespaces.h"
+#include "services/sandbox/isolation/root_folder.h"
 #include "services/sandbox/isolation/syscall_filter.h"
+#include "services/sandbox/worker/mechanism.h"
 #include "services/sandbox/worker/process_tree.h"
 #include "services/sandbox/worker/program_runner.h"
 #include "services/sandbox/worker/python_process.h"
@@ -44,7 +46,8 @@ std::string ConfineLibrary() {
 }
 
 // Everything that must hold before a program may run; otherwise an error, so that none runs.
-absl::Status Isolate(const v1::WorkerStart& start, std::vector<std::string>& layers) {
+absl::Status Isolate(const v1::WorkerStart& start, Mechanism mechanism,
+                     std::vector<std::string>& layers) {
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 ||
       ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) {
     return Internal("prctl failed");
@@ -66,20 +69,28 @@ absl::Status Isolate(const v1::WorkerStart& start, std::vector<std::string>& lay
   layers.emplace_back("limits");
   layers.emplace_back("no new privileges");
   layers.emplace_back("seccomp");
-  layers.push_back(StrCat("Landlock ", LandlockVersion()));
-  const absl::Status separate = EnterNamespaces();
-  if (separate.ok()) {
+  if (mechanism == Mechanism::kNamespaces) {
+    FRESHET_RETURN_IF_ERROR(EnterMountNamespace());
     layers.emplace_back("namespaces");
-  } else if (start.namespaces() || !absl::IsUnavailable(separate)) {
-    return separate;
+    layers.emplace_back("mount and process namespaces");
+  } else {
+    layers.push_back(StrCat("Landlock ", LandlockVersion()));
+    const absl::Status separate = EnterNamespaces();
+    if (separate.ok()) {
+      layers.emplace_back("namespaces");
+    } else if (start.level() == v1::WorkerStart::LEVEL_NAMESPACES ||
+               !absl::IsUnavailable(separate)) {
+      return separate;
+    }
   }
   // After the parent's death signal, which a new user resets.
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) return Internal("PR_SET_PDEATHSIG");
   return absl::OkStatus();
 }
 
-// Proves that a program runs, and that it cannot read a file that this process can.
-absl::Status TryProgram(const Tools& tools, const std::string& folder) {
+// Proves that a program runs, that it cannot read a file that this process can, and that it is
+// alone where it has a process namespace.
+absl::Status TryProgram(const Tools& tools, Mechanism mechanism, const std::string& folder) {
   const std::string secret = folder + "/secret";
   {
     std::ofstream file(secret);
@@ -88,13 +99,15 @@ absl::Status TryProgram(const Tools& tools, const std::string& folder) {
   if (::access(secret.c_str(), R_OK) != 0) return Internal(secret, " cannot be written");
   v1::Program program;
   program.set_language("bash");
-  program.set_code("echo fine; read line < ../secret && echo not confined");
+  program.set_code(StrCat("echo fine $(($$ <= 2)); for file in ../secret '", secret,
+                          "'; do read line < \"$file\" && echo not confined; done"));
   program.add_inputs();
   program.set_run_ms(10'000);
   const v1::Outcome outcome = tools.programs->Run(program);
   ::unlink(secret.c_str());
   if (!outcome.error().empty()) return absl::UnavailableError(outcome.error());
-  if (outcome.runs_size() == 1 && outcome.runs(0).standard_output() == "fine\n") {
+  const char* expected = mechanism == Mechanism::kNamespaces ? "fine 1\n" : "fine 0\n";
+  if (outcome.runs_size() == 1 && outcome.runs(0).standard_output() == expected) {
     return absl::OkStatus();
   }
   return StatusOf(absl::StatusCode::kUnavailable,
@@ -113,8 +126,23 @@ absl::Status CheckReadable(const std::vector<std::string>& paths) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<Confinement> Confine(Mechanism mechanism, const std::string& folder,
+                                    const std::vector<std::string>& readable) {
+  if (mechanism == Mechanism::kLandlock) {
+    FRESHET_RETURN_IF_ERROR(CheckReadable(readable));
+    return FileRules::Create(readable);
+  }
+  const std::string root = folder + "/root";
+  FRESHET_RETURN_IF_ERROR(MakeRootFolder(root, readable));
+  FRESHET_RETURN_IF_ERROR(DropCapabilities());
+  return root;
+}
+
 absl::StatusOr<Tools> Prepare(const v1::WorkerStart& start, std::vector<std::string>& layers) {
-  FRESHET_RETURN_IF_ERROR(Isolate(start, layers));
+  FRESHET_ASSIGN_OR_RETURN(
+      const Mechanism mechanism,
+      ChooseMechanism(LandlockVersion() >= 1, HasNotifications(), start.level()));
+  FRESHET_RETURN_IF_ERROR(Isolate(start, mechanism, layers));
   Tools tools;
   std::vector<std::string> readable = SystemPaths();
   readable.insert(readable.end(), start.readable().begin(), start.readable().end());
@@ -123,15 +151,17 @@ absl::StatusOr<Tools> Prepare(const v1::WorkerStart& start, std::vector<std::str
     const std::vector<std::string>& paths = tools.python->paths();
     readable.insert(readable.end(), paths.begin(), paths.end());
   }
-  FRESHET_RETURN_IF_ERROR(CheckReadable(readable));
-  FRESHET_ASSIGN_OR_RETURN(SyscallFilters filters, MakeSyscallFilters());
+  FRESHET_ASSIGN_OR_RETURN(Confinement confinement, Confine(mechanism, start.folder(), readable));
+  FRESHET_ASSIGN_OR_RETURN(
+      SyscallFilters filters,
+      MakeSyscallFilters(mechanism == Mechanism::kLandlock ? Supervisor::kWorker
+                                                           : Supervisor::kNamespace));
   const CommandLimits limits{start.max_tasks(), start.max_memory_bytes(), start.max_folder_bytes(),
                              start.max_output_bytes()};
-  FRESHET_ASSIGN_OR_RETURN(FileRules rules, FileRules::Create(readable));
-  tools.commands = std::make_unique<CommandRunner>(std::move(filters), std::move(rules),
+  tools.commands = std::make_unique<CommandRunner>(std::move(filters), std::move(confinement),
                                                    tools.python.get(), limits);
   tools.programs = std::make_unique<ProgramRunner>(start.folder(), start.python(), *tools.commands);
-  FRESHET_RETURN_IF_ERROR(TryProgram(tools, start.folder()));
+  FRESHET_RETURN_IF_ERROR(TryProgram(tools, mechanism, start.folder()));
   return tools;
 }
 
