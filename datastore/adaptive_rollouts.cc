@@ -10,11 +10,6 @@ namespace {
 
 constexpr double kMaxTokensFactor = 1000;
 
-std::string TaskOf(const Prompt& prompt) {
-  const auto task = prompt.attributes.find(kTaskAttribute);
-  return task == prompt.attributes.end() ? "" : task->second;
-}
-
 RolloutHistory Find(const std::map<std::string, RolloutHistory>& histories,
                     const std::string& key) {
   const auto found = histories.find(key);
@@ -68,13 +63,18 @@ RolloutDecision DecideRollouts(const AdaptiveOptions& options, int32_t group_siz
   return decision;
 }
 
+std::string TaskOfPrompt(const Prompt& prompt) {
+  const auto task = prompt.attributes.find(kTaskAttribute);
+  return task == prompt.attributes.end() ? "" : task->second;
+}
+
 void RolloutHistories::Add(const AdaptiveOptions& options, const Prompt& prompt,
                            const std::string& prompt_key,
                            const std::vector<SampleOutcome>& samples) {
   const auto add = [&](RolloutHistory& history, double memory) {
     history = WithGroup(options, history, memory, samples);
   };
-  add(tasks_[TaskOf(prompt)], kTaskMemory);
+  add(tasks_[TaskOfPrompt(prompt)], kTaskMemory);
   if (rows_.contains(prompt_key) || rows_.size() + tasks_.size() < kMaxHistories) {
     add(rows_[prompt_key], kRowMemory);
   }
@@ -83,7 +83,7 @@ void RolloutHistories::Add(const AdaptiveOptions& options, const Prompt& prompt,
 RolloutDecision RolloutHistories::Decide(const AdaptiveOptions& options, int32_t group_size,
                                          const Prompt& prompt,
                                          const std::string& prompt_key) const {
-  return DecideRollouts(options, group_size, Find(rows_, prompt_key), Find(tasks_, TaskOf(prompt)));
+  return DecideRollouts(options, group_size, Find(rows_, prompt_key), Find(tasks_, TaskOfPrompt(prompt)));
 }
 
 }  // namespace freshet

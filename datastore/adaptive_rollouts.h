@@ -66,6 +66,8 @@ constexpr size_t kMaxHistories = 65536;
 
 // The row field with the name of a row's task, if the job has several.
 inline constexpr char kTaskAttribute[] = "task";
+// "" without that field.
+std::string TaskOfPrompt(const Prompt& prompt);
 
 // The job's histories. Confined to one thread at a time.
 class RolloutHistories {
