@@ -83,7 +83,8 @@ void RolloutHistories::Add(const AdaptiveOptions& options, const Prompt& prompt,
 RolloutDecision RolloutHistories::Decide(const AdaptiveOptions& options, int32_t group_size,
                                          const Prompt& prompt,
                                          const std::string& prompt_key) const {
-  return DecideRollouts(options, group_size, Find(rows_, prompt_key), Find(tasks_, TaskOfPrompt(prompt)));
+  return DecideRollouts(options, group_size, Find(rows_, prompt_key),
+                        Find(tasks_, TaskOfPrompt(prompt)));
 }
 
 }  // namespace freshet

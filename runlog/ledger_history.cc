@@ -264,7 +264,8 @@ int64_t LedgerHistory::GroupSizeOf(const LedgerLine& line) const {
 }
 
 int64_t LedgerHistory::RowsOfStep(const std::map<int64_t, int64_t>& sizes) const {
-  int64_t rows = open_->group_size * std::max<int64_t>(0, open_->groups_per_step - std::ssize(sizes));
+  int64_t rows =
+      open_->group_size * std::max<int64_t>(0, open_->groups_per_step - std::ssize(sizes));
   for (const auto& [prompt, size] : sizes) rows += size;
   return rows;
 }

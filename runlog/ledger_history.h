@@ -108,9 +108,9 @@ class LedgerHistory {
   // A lineage created by a redo must redo all steps up to the newest before it trains the next one.
   struct PendingRedo {
     int64_t epoch = 0;
-    int64_t step = 0;            // being redone
-    int64_t first = 0;           // latest step at which another epoch may start
-    std::set<std::string> uids;  // of `step`, redone so far
+    int64_t step = 0;                       // being redone
+    int64_t first = 0;                      // latest step at which another epoch may start
+    std::set<std::string> uids;             // of `step`, redone so far
     std::map<int64_t, int64_t> sizes = {};  // of its groups seen so far, by prompt
   };
 

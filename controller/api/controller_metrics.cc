@@ -94,12 +94,14 @@ constexpr JobMetric kLedgerBacklog{"freshet_ledger_rows",
 constexpr JobMetric kFilteredInARow{"freshet_filtered_in_a_row_groups",
                                     "Prompt groups filtered since the last one that was not."};
 constexpr JobMetric kPooled{"freshet_pooled_successes", "Successes in the pool of replay."};
-constexpr JobMetric kSkippedSamples{"freshet_skipped_samples_total",
-                             "Samples that groups had less than group_size, because most samples of "
-                             "their prompts succeed (adaptive_rollouts)."};
-constexpr JobMetric kLimitedGroups{"freshet_limited_groups_total",
-                             "Groups whose samples were limited to a multiple of the longest success "
-                             "of their prompt (adaptive_rollouts)."};
+constexpr JobMetric kSkippedSamples{
+    "freshet_skipped_samples_total",
+    "Samples that groups had less than group_size, because most samples of "
+    "their prompts succeed (adaptive_rollouts)."};
+constexpr JobMetric kLimitedGroups{
+    "freshet_limited_groups_total",
+    "Groups whose samples were limited to a multiple of the longest success "
+    "of their prompt (adaptive_rollouts)."};
 constexpr JobMetric kAccuracy{"freshet_eval_accuracy_ratio",
                               "Result of the newest evaluation of a set."};
 constexpr JobMetric kDropped{"freshet_trajectories_dropped_total",

@@ -150,7 +150,8 @@ absl::StatusOr<NextBatchReply> RedisBatches::Next(int64_t epoch, int64_t step) {
     Claim claim{epoch, step, answer.values[2].text, {}, {}};
     for (TrainGroup& group : reply.groups) {
       claim.ordinals.push_back(group.ordinal);
-      claim.attempts += StrCat(claim.attempts.empty() ? "" : ",", AttemptOf(config_.options, group));
+      claim.attempts +=
+          StrCat(claim.attempts.empty() ? "" : ",", AttemptOf(config_.options, group));
       for (TrainSample& sample : group.samples) {
         FRESHET_RETURN_IF_ERROR(FillLossWindow(config_.options, step, sample));
       }

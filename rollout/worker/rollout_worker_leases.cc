@@ -125,8 +125,7 @@ SamplingParams RolloutWorker::SamplingOf(const GroupLease& lease) const {
   SamplingParams sampling = options_.sampling;
   if (lease.max_new_tokens <= 0) return sampling;
   const int64_t limit = std::max<int64_t>({lease.max_new_tokens, sampling.min_new_tokens, 1});
-  sampling.max_new_tokens =
-      static_cast<int32_t>(std::min<int64_t>(sampling.max_new_tokens, limit));
+  sampling.max_new_tokens = static_cast<int32_t>(std::min<int64_t>(sampling.max_new_tokens, limit));
   return sampling;
 }
 
