@@ -260,7 +260,9 @@ void LedgerHistory::AddSample(const LedgerLine& line) {
 }
 
 int64_t LedgerHistory::GroupSizeOf(const LedgerLine& line) const {
-  return line.samples > 0 || !open_ ? line.samples : open_->group_size;
+  if (!open_) return 0;
+  const bool smaller = line.samples > 0 && line.samples < open_->group_size;
+  return smaller ? line.samples : open_->group_size;
 }
 
 int64_t LedgerHistory::RowsOfStep(const std::map<int64_t, int64_t>& sizes) const {

@@ -166,7 +166,7 @@ local function put_each(g, at, count, loss_oldest, loss_newest)
         taken, live = false, false
         complete(g)
         -- The attempt may have ended, along with its samples' fields.
-        if not group_of(token) then f = {} end
+        if not group_of(token) then f, g = {}, nil end
       end
     end
     position = position + 1
