@@ -326,6 +326,7 @@ TEST_P(TrajectoryStoreCurationContract, ARowThatSucceedsHasFewerAndLimitedSample
 }
 
 TEST_P(TrajectoryStoreCurationContract, ARowWithoutHistoryHasThatOfItsTask) {
+  options_.staleness.groups_per_step = 2;
   Adapt();
   Group(0, 0, {1, 1, 1, 1});
   EXPECT_THAT(LeaseOf(7, 0).missing, SizeIs(2)) << "it has no task, as row 0";
@@ -355,7 +356,6 @@ TEST_P(TrajectoryStoreCurationContract, AnAttemptKeepsItsSizeAndTheNextOneGetsIt
   EXPECT_EQ(kept.max_new_tokens, smaller.max_new_tokens);
   const GroupLease whole = LeaseOf(0, 0);
   EXPECT_THAT(whole.missing, SizeIs(4));
-  Group(7, 0, {1, 1, 1, 1});
 }
 
 }  // namespace freshet
