@@ -44,8 +44,9 @@ StoreOptions HistoryOptions(uint64_t seed, Disposition disposition) {
         options.staleness.max + 1 + static_cast<int64_t>(Draw(seed, 16) % 4), 1.0,
         1 + static_cast<int64_t>(Draw(seed, 17) % 3), 1 + static_cast<int64_t>(Draw(seed, 18) % 2)};
   }
-  if (options.group_size > 2 && options.staleness.max > 0 && Draw(seed, 19) % 2 == 0) {
-    options.adaptive = AdaptiveOptions{2, 1.0, Draw(seed, 21) % 2 == 0 ? 1.5 : 0};
+  if (options.group_size > 1 && options.staleness.max > 0 && Draw(seed, 19) % 2 == 0) {
+    options.group_size = 3;
+    options.adaptive = AdaptiveOptions{2, 0.5, Draw(seed, 21) % 2 == 0 ? 1.5 : 0};
   }
   options.max_filtered_in_a_row = Draw(seed, 11) % 6 == 0 ? 2 : 0;
   options.max_lease_failures = 1 + static_cast<int32_t>(Draw(seed, 12) % 4);
