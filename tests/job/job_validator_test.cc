@@ -133,8 +133,6 @@ TEST(Validator, Replay) {
 }
 
 TEST(Validator, AdaptiveRollouts) {
-  const std::string block = "adaptive_rollouts: {min_group_size: 2, min_reward: 1";
-  const std::string environment = "environment: {type: grpc, address: 'h:1', observations: text";
   for (const Case& c : {
            Case{9, "adaptive_rollouts: {min_group_size: 2, min_reward: 1}", nullptr},
            Case{9, "adaptive_rollouts: {min_group_size: 8, min_reward: 1, max_tokens_factor: 1.5}",
