@@ -153,11 +153,12 @@ TEST(Validator, AdaptiveRollouts) {
        }) {
     Check(c);
   }
-  const std::vector<std::string> errors =
-      ErrorLines(MinimalJobWith(9, environment + ", max_conversations: 2}") + block +
-                 ", max_tokens_factor: 2}\n");
-  EXPECT_THAT(errors, Contains(HasSubstr("adaptive_rollouts.max_tokens_factor: contradicts "
-                                         "environment.max_conversations above 1")));
+  EXPECT_THAT(ErrorLines(MinimalJobWith(
+                  9,
+                  "environment: {type: grpc, address: 'h:1', max_conversations: 2}\n"
+                  "adaptive_rollouts: {min_group_size: 2, min_reward: 1, max_tokens_factor: 2}")),
+              Contains(HasSubstr("job.yaml:10: adaptive_rollouts.max_tokens_factor: contradicts "
+                                 "environment.max_conversations above 1")));
 }
 
 TEST(Validator, Names) {
