@@ -202,7 +202,7 @@ void CheckAdaptiveRollouts(RuleContext& context) {
     context.Add("adaptive_rollouts.min_group_size", "must be at most group_size ",
                 spec.group_size(), ", got ", adaptive.min_group_size());
   }
-  if (!context.Usable({"environment"})) return;
+  if (!context.Usable({"environment.type", "environment.max_conversations"})) return;
   if (spec.environment().type() == "openai_agent") {
     context.Add("adaptive_rollouts",
                 "contradicts environment.type openai_agent: agents and teams may need group_size "
