@@ -14,6 +14,7 @@ tasks     examples/tasks.yaml, and as a control the same without the curriculum
 team      examples/team, two policies, and as a control the same with a worker that does not learn
 notes     examples/notes.yaml, and as a control the same in one conversation, which the context cuts off
 budget    examples/budget.yaml, and as a control the same without a reward for the budget
+adaptive  examples/adaptive.yaml, and as a control the same with groups of one size and no limit of their own
 replay    examples/sparse.yaml, and as a control the same with a success pool that stays empty
 
 Prints one line per figure and writes build/bench/agents.json. Exits with 1 if a goal is missed.
@@ -309,8 +310,24 @@ def replay(binaries, seeds):
     return rows_of("replay", "right answers, after training", "without replay", 10, *results)
 
 
+def adaptive(binaries, seeds):
+    control = "adaptive_rollouts={min_group_size: 8, min_reward: 1}"
+    tokens, sums, times = ([], []), ([], []), []
+    for seed in range(1, seeds + 1):
+        for number, settings in enumerate(((), (control,))):
+            _, rows, seconds = run_example(binaries, "adaptive.yaml", seed, [], settings)
+            tokens[number].append(sum(row.get("tokens_generated", 0) for row in rows))
+            sums[number].append([row["eval_accuracy"] for row in rows if row.get("eval_name") == "sums"][-1])
+            times.append(seconds)
+    rows = rows_of("adaptive", "tokens generated", "groups of one size", 1.5, *tokens, max(times), "tokens", True)
+    rows.append(figures.bound("adaptive: right sums, held out, of those of the control",
+                              statistics.median(sums[0]) / max(statistics.median(sums[1]), 1e-9), 0.95, "of 1"))
+    rows[-1]["note"] = f"seeds: {', '.join(f'{v:.3f}' for v in sums[0])}; control: {', '.join(f'{v:.3f}' for v in sums[1])}"
+    return rows
+
+
 EXAMPLES = {"code": code, "openenv": openenv, "turns": turns, "mcp": mcp, "notes": notes, "tasks": tasks, "team": team,
-            "budget": budget, "replay": replay}
+            "budget": budget, "replay": replay, "adaptive": adaptive}
 
 
 def main():

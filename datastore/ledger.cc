@@ -50,6 +50,7 @@ void VisitRow(Row& row, Field& field) {
       field("disposition", row.disposition);
       field("B", row.groups_per_step, 1);
       field("G", row.group_size, 1);
+      field.Optional("min_G", row.min_group_size, row.min_group_size > 0);
       field.Optional("replay_max_age", row.replay_max_age, row.replay_max_age > 0);
       break;
     case LedgerEvent::kResumed:
@@ -75,6 +76,7 @@ void VisitRow(Row& row, Field& field) {
       field("prompt", row.prompt);
       field("attempt", row.attempt);
       field("sample", row.sample);
+      field.Optional("samples", row.samples, row.samples > 0);
       field.Optional("replay_of", row.replay_of, !row.replay_of.empty());
       field("redo", row.redo);
       field("loss_tokens", row.loss_tokens);

@@ -27,7 +27,8 @@ const char* Name(LedgerEvent event);
 std::optional<LedgerEvent> ParseLedgerEvent(std::string_view name);
 
 // One row of the append-only ledger. The fields depend on `event`:
-//   open: job, bound, disposition, B, G, replay_max_age with a success pool
+//   open: job, bound, disposition, B, G, replay_max_age with a success pool, min_G with adaptive
+//     rollouts
 //   resumed: epoch, lineage, parent_lineage, fork_version, checkpoint_sha256, digest
 //   durable: lineage, version, checkpoint_sha256, digest
 //   trained | filtered | dropped | requeued | dead: one row per sample with tokens, at least one
@@ -49,6 +50,7 @@ struct LedgerRow {
   std::string disposition;
   int64_t groups_per_step = 0;
   int64_t group_size = 0;
+  int64_t min_group_size = 0;  // of adaptive rollouts; 0: all groups have G samples, key absent
   int64_t replay_max_age = 0;  // bound of replayed samples; 0: none are replayed, key absent
   // resumed
   int64_t parent_lineage = 0;
@@ -64,6 +66,7 @@ struct LedgerRow {
   int64_t prompt = 0;  // ordinal
   int32_t attempt = 0;
   int32_t sample = 0;     // 0..G-1; of a replayed sample G + the index that it replaced
+  int32_t samples = 0;    // of a trained group with fewer than G samples; 0: G, key absent
   std::string replay_of;  // uid of the success that it is a copy of; "": not replayed, key absent
   bool redo = false;
   int64_t loss_tokens = 0;

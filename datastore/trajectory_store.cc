@@ -61,6 +61,14 @@ absl::Status StoreOptions::Validate() const {
           "replay: score_whole_groups: the reward of a success depends on its group");
     }
   }
+  if (adaptive.has_value()) {
+    FRESHET_RETURN_IF_ERROR(adaptive->Validate(group_size));
+    FRESHET_RETURN_IF_ERROR(AtLeast("staleness.max (with adaptive)", staleness.max, 1));
+    if (filter.zero_variance) {
+      FRESHET_RETURN_IF_ERROR(AtLeast("adaptive.min_group_size (with filter_zero_variance)",
+                                      adaptive->min_group_size, 2));
+    }
+  }
   if (lease_ttl <= absl::ZeroDuration() || lease_ttl > absl::Hours(24 * 365)) {
     return InvalidArgument("lease_ttl: ", absl::FormatDuration(lease_ttl),
                            " is out of range: use more than 0 and at most a year");

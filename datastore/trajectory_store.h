@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "datastore/adaptive_rollouts.h"
 #include "datastore/call_budget.h"
 #include "datastore/curation_policy.h"
 #include "datastore/ledger.h"
@@ -60,6 +61,8 @@ struct StoreOptions {
   int32_t max_requeues = 8;        // requeues until a group is dead(too_slow)
   RewardFilter filter;
   std::optional<ReplayOptions> replay;  // absent: nothing is replayed
+  // Absent: every group has group_size samples. Otherwise group_size is the maximum.
+  std::optional<AdaptiveOptions> adaptive;
   // Rows are offered for scoring once all samples of their group are finished, and a lease shows
   // the group's responses.
   bool score_whole_groups = false;
@@ -114,6 +117,7 @@ struct GroupLease {
   int32_t attempt = 0;
   absl::Time expires;
   Prompt prompt;
+  int64_t max_new_tokens = 0;      // of a sample, besides the job's limit; 0: only that one
   std::vector<int32_t> missing;    // sample indices to generate
   std::vector<Response> partials;  // aligned with `missing`; tokens kept from earlier leases
 };
@@ -184,7 +188,7 @@ struct TrainSample {
 struct TrainGroup {
   int64_t ordinal = 0;
   std::vector<TrainSample>
-      samples;  // G samples, by index; a replayed one in the replaced one's place
+      samples;  // all of the group, by index; a replayed one in the replaced one's place
 };
 struct NextBatchReply {
   bool ready = false;
@@ -250,6 +254,8 @@ struct StoreStats {
   int64_t discarded_tokens = 0;
   int64_t replayed_samples = 0;  // samples replaced by a success of the pool
   int64_t pooled_successes = 0;  // in the pool
+  int64_t skipped_samples = 0;   // samples that adapted groups had less than G, at their leases
+  int64_t limited_groups = 0;    // leases of groups with a limit of their own for the length
   GenerationTotals generation;
   std::vector<ComponentCalls> calls;  // of components with a limit, by name
 };
@@ -348,6 +354,11 @@ class RowQueue {
 // latest of equal ones). Successes beyond max_age or `capacity`, oldest first, are removed when one
 // is added. A success stays in the pool when it is replayed. A resumed job starts with an empty
 // pool.
+//
+// Adaptive rollouts (StoreOptions::adaptive, DecideRollouts): an attempt's first lease decides how
+// many samples the group has and how long they may be, by the groups of the same prompt and task
+// that were scored until then, before replay and filter. `trained` rows tell the size of a group
+// that is smaller than G. A resumed job starts without history.
 class TrajectoryStore : public RowQueue {
  public:
   virtual const StoreOptions& options() const = 0;

@@ -26,6 +26,7 @@ void CheckTrainingKeys(RuleContext& context) {
   refuse("checkpoint.keep_best", checkpoint.keep_best() > 0);
   refuse("staleness.policy", context.spec().staleness().policy() == "mask");
   refuse("replay", context.spec().has_replay());
+  refuse("adaptive_rollouts", context.spec().has_adaptive_rollouts());
   refuse("environment.mask_invalid_turns", context.spec().environment().mask_invalid_turns());
 }
 

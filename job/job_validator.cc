@@ -189,6 +189,31 @@ void CheckReplay(RuleContext& context) {
   }
 }
 
+void CheckAdaptiveRollouts(RuleContext& context) {
+  const JobSpec& spec = context.spec();
+  if (!spec.has_adaptive_rollouts() || !context.Usable({"adaptive_rollouts"})) return;
+  const job::v1::AdaptiveRollouts& adaptive = spec.adaptive_rollouts();
+  if (context.Usable({"staleness.max"}) && spec.staleness().max() == 0) {
+    context.Add("adaptive_rollouts",
+                "needs staleness.max above 0: with 0 runs are repeatable, but what is known of a "
+                "row depends on time");
+  }
+  if (context.Usable({"group_size"}) && adaptive.min_group_size() > spec.group_size()) {
+    context.Add("adaptive_rollouts.min_group_size", "must be at most group_size ",
+                spec.group_size(), ", got ", adaptive.min_group_size());
+  }
+  if (!context.Usable({"environment.type", "environment.max_conversations"})) return;
+  if (spec.environment().type() == "openai_agent") {
+    context.Add("adaptive_rollouts",
+                "contradicts environment.type openai_agent: agents and teams may need group_size "
+                "episodes of every prompt; remove one of the two");
+  } else if (adaptive.has_max_tokens_factor() && spec.environment().max_conversations() > 1) {
+    context.Add("adaptive_rollouts.max_tokens_factor",
+                "contradicts environment.max_conversations above 1: the limit is that of one "
+                "conversation, but a success has the tokens of all; remove one of the two");
+  }
+}
+
 void CheckWeightSync(RuleContext& context) {
   const job::v1::WeightSync& sync = context.spec().weight_sync();
   if (context.Usable({"weight_sync.delta", "weight_sync.transport"}) && sync.delta() == "zstd" &&
@@ -246,6 +271,7 @@ std::vector<ConfigError> ValidateJob(const JobSpec& spec, const KeyPlaces& place
   CheckStaleness(context);
   CheckFilter(context);
   CheckReplay(context);
+  CheckAdaptiveRollouts(context);
   CheckWeightSync(context);
   CheckOptimizer(context);
   errors.erase(errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(earlier.size()));

@@ -41,8 +41,10 @@ absl::Status CheckOpenRow(const std::string& path, const LedgerRow& row,
   FRESHET_RETURN_IF_ERROR(
       check("prompts_per_step", row.groups_per_step, staleness.groups_per_step));
   FRESHET_RETURN_IF_ERROR(check("group_size", row.group_size, int64_t{options.group_size}));
-  return check("replay.max_age", row.replay_max_age,
-               options.replay.has_value() ? options.replay->max_age : int64_t{0});
+  FRESHET_RETURN_IF_ERROR(check("replay.max_age", row.replay_max_age,
+                                options.replay.has_value() ? options.replay->max_age : int64_t{0}));
+  return check("adaptive_rollouts.min_group_size", row.min_group_size,
+               int64_t{options.adaptive.has_value() ? options.adaptive->min_group_size : 0});
 }
 
 absl::StatusOr<LedgerFacts> ReadLedgerFacts(const std::string& path, const StoreOptions& options) {

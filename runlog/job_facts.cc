@@ -42,6 +42,7 @@ absl::StatusOr<JobFacts> ReadJobFacts(const std::string& path) {
     facts.staleness_max = ScalarAt<int64_t>(staleness, "max");
     facts.staleness_policy = ScalarAt<std::string>(staleness, "policy").value_or("");
     facts.replay_max_age = ScalarAt<int64_t>(Child(root, "replay"), "max_age");
+    facts.min_group_size = ScalarAt<int64_t>(Child(root, "adaptive_rollouts"), "min_group_size");
     facts.steps = ScalarAt<int64_t>(Child(root, "trainer"), "steps");
   } catch (const std::exception& error) {
     return InvalidArgument(path, ": not YAML: ", error.what());

@@ -18,6 +18,7 @@ struct JobFacts {
   std::optional<int64_t> staleness_max;
   std::string staleness_policy;
   std::optional<int64_t> replay_max_age;
+  std::optional<int64_t> min_group_size;  // of adaptive_rollouts
   std::optional<int64_t> steps;
 };
 

@@ -74,6 +74,9 @@ void LedgerHistory::AddOpen(const LedgerLine& line) {
   if (line.groups_per_step < 1 || line.group_size < 1) {
     Report("B ", line.groups_per_step, " and G ", line.group_size, " must be at least 1");
   }
+  if (line.min_group_size > line.group_size) {
+    Report("min_G ", line.min_group_size, " is above G ", line.group_size);
+  }
   static const std::set<std::string> kDispositions = {"wait", "drop", "requeue", "mask"};
   if (!kDispositions.contains(line.disposition)) {
     Report("disposition \"", line.disposition, "\" is none of wait, drop, requeue, mask");
@@ -202,6 +205,33 @@ void LedgerHistory::AddSample(const LedgerLine& line) {
   ended_.push_back({line_number_, line.lineage, line.train_version, line.uid});
 }
 
+int64_t LedgerHistory::GroupSizeOf(const LedgerLine& line) const {
+  if (!open_) return 0;
+  const bool smaller = line.samples > 0 && line.samples < open_->group_size;
+  return smaller ? line.samples : open_->group_size;
+}
+
+int64_t LedgerHistory::RowsOfStep(const std::map<int64_t, int64_t>& sizes) const {
+  int64_t rows =
+      open_->group_size * std::max<int64_t>(0, open_->groups_per_step - std::ssize(sizes));
+  for (const auto& [prompt, size] : sizes) rows += size;
+  return rows;
+}
+
+void LedgerHistory::CheckGroupSize(const LedgerLine& line) {
+  if (line.samples == 0) return;
+  const int64_t least = open_->min_group_size;
+  if (least == 0) {
+    Report("uid ", line.uid, " is of a group of ", line.samples, " samples, but all have ",
+           open_->group_size);
+  } else if (line.samples < least || line.samples >= open_->group_size) {
+    Report("uid ", line.uid, " is of a group of ", line.samples, " samples; it must have ", least,
+           " to ", open_->group_size);
+  } else if (line.replay_of.empty() && line.sample >= line.samples) {
+    Report("sample ", line.sample, " of uid ", line.uid, " is outside a group of ", line.samples);
+  }
+}
+
 void LedgerHistory::CheckSampleIndex(const LedgerLine& line) {
   const int64_t size = open_->group_size;
   // A replayed sample has an index of its own beyond those of the group.
@@ -209,6 +239,7 @@ void LedgerHistory::CheckSampleIndex(const LedgerLine& line) {
   if (line.sample < first || line.sample >= first + size) {
     Report("sample ", line.sample, " of uid ", line.uid, " is outside a group of ", size);
   }
+  CheckGroupSize(line);
   if (open_->replay_max_age == 0) {
     if (!line.replay_of.empty()) {
       Report("uid ", line.uid, " replays ", line.replay_of, ", but the job replays nothing");
@@ -247,7 +278,7 @@ void LedgerHistory::AddTrained(const LedgerLine& line) {
     branch.digest_after[branch.last_version] = branch.digest;
   }
   trained_.push_back({line_number_, line.lineage, line.train_version, line.uid, line.prompt,
-                      line.sample, line.loss_tokens, line.masked_tokens,
+                      line.sample, GroupSizeOf(line), line.loss_tokens, line.masked_tokens,
                       line.train_version - line.min_version, line.redo, !line.replay_of.empty()});
 }
 
@@ -267,7 +298,7 @@ bool LedgerHistory::Diverges(const LedgerLine& line) {
   }
   ++counts_.divergences;
   lineages_.Diverge(line.lineage, line.train_version, epoch);
-  if (!pending_) pending_ = PendingRedo{epoch, line.step, line.step, {}};
+  if (!pending_) pending_ = PendingRedo{epoch, line.step, line.step, {}, {}};
   pending_->first = std::min(pending_->first, line.step);
   return true;
 }
@@ -277,25 +308,28 @@ void LedgerHistory::AddRedo(const LedgerLine& line) {
   if (!pending_ || !open_) return;
   PendingRedo& pending = *pending_;
   const int64_t epoch = line.epoch.value_or(0);
-  const auto full_step = static_cast<size_t>(open_->groups_per_step * open_->group_size);
+  const auto redone = [&] { return std::ssize(pending.uids); };
   if (epoch != pending.epoch) {
     // A new trainer has no checkpoint of the unfinished lineage.
     if (line.step > pending.first) {
       Report("epoch ", epoch, " redoes from step ", line.step, ", but lineage ",
              lineages_.current(), " needs it from step ", pending.first);
     }
-    pending = {epoch, line.step, pending.first, {}};
+    pending = {epoch, line.step, pending.first, {}, {}};
   } else if (line.step != pending.step) {
-    if (line.step != pending.step + 1 || pending.uids.size() != full_step) {
-      Report("step ", line.step, " of lineage ", lineages_.current(), " is redone after ",
-             pending.uids.size(), " of ", full_step, " samples of step ", pending.step);
+    const int64_t full_step = RowsOfStep(pending.sizes);
+    if (line.step != pending.step + 1 || redone() != full_step) {
+      Report("step ", line.step, " of lineage ", lineages_.current(), " is redone after ", redone(),
+             " of ", full_step, " samples of step ", pending.step);
     }
     pending.step = line.step;
     pending.uids.clear();
+    pending.sizes.clear();
   }
   pending.uids.insert(line.uid);
+  pending.sizes.try_emplace(line.prompt, GroupSizeOf(line));
   const bool last = pending.step >= lineages_.Find(lineages_.current())->last_version;
-  if (last && pending.uids.size() == full_step) pending_.reset();
+  if (last && redone() == RowsOfStep(pending.sizes)) pending_.reset();
 }
 
 void LedgerHistory::CheckRedone(const std::string& what) {
@@ -310,6 +344,7 @@ void LedgerHistory::CheckRedone(const std::string& what) {
 struct LedgerHistory::StepTally {
   int64_t rows = 0;
   std::map<int64_t, std::set<int64_t>> samples;  // by prompt
+  std::map<int64_t, int64_t> sizes;              // of the groups, by prompt
 };
 
 void LedgerHistory::Finish(bool torn) {
@@ -356,6 +391,11 @@ std::map<int64_t, LedgerHistory::StepTally> LedgerHistory::TallySteps() {
     }
     StepTally& tally = steps[step];
     ++tally.rows;
+    const auto [size, first_of_group] = tally.sizes.try_emplace(row.prompt, row.group_size);
+    if (!first_of_group && size->second != row.group_size) {
+      Report("uid ", row.uid, " is of a group of ", row.group_size, " samples, another one of ",
+             size->second);
+    }
     // A replayed sample and the one that it replaced have the same place in the group.
     const int64_t place = row.replayed && open_ ? row.sample - open_->group_size : row.sample;
     if (!tally.samples[row.prompt].insert(place).second && new_uid) {
@@ -374,7 +414,7 @@ void LedgerHistory::CheckSteps(const std::map<int64_t, StepTally>& steps, bool t
       violations_.Add("steps ", previous + 1, "..", step - 1, " have no trained rows");
     }
     previous = step;
-    const int64_t expected = open_->groups_per_step * open_->group_size;
+    const int64_t expected = RowsOfStep(tally.sizes);
     if (torn && step == steps.rbegin()->first && tally.rows < expected) {
       incomplete_step_ = step;
       continue;
@@ -386,9 +426,10 @@ void LedgerHistory::CheckSteps(const std::map<int64_t, StepTally>& steps, bool t
     }
     for (const auto& [prompt, samples] : tally.samples) {
       const auto size = static_cast<int64_t>(samples.size());
-      if (size == open_->group_size) continue;
+      const int64_t group_size = tally.sizes.at(prompt);
+      if (size == group_size) continue;
       violations_.Add("step ", step, " has ", size, " samples of prompt ", prompt,
-                      "; it must have ", open_->group_size);
+                      "; it must have ", group_size);
     }
   }
 }

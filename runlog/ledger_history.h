@@ -71,6 +71,7 @@ class LedgerHistory {
     std::string uid;
     int64_t prompt;
     int64_t sample;
+    int64_t group_size;
     int64_t loss_tokens;
     int64_t masked_tokens;
     int64_t staleness;
@@ -95,9 +96,10 @@ class LedgerHistory {
   // A lineage created by a redo must redo all steps up to the newest before it trains the next one.
   struct PendingRedo {
     int64_t epoch = 0;
-    int64_t step = 0;            // being redone
-    int64_t first = 0;           // latest step at which another epoch may start
-    std::set<std::string> uids;  // of `step`, redone so far
+    int64_t step = 0;                       // being redone
+    int64_t first = 0;                      // latest step at which another epoch may start
+    std::set<std::string> uids;             // of `step`, redone so far
+    std::map<int64_t, int64_t> sizes = {};  // of its groups seen so far, by prompt
   };
 
   // Adds a violation of the row at line_number_.
@@ -118,6 +120,10 @@ class LedgerHistory {
   void CheckOrder(const LedgerLine& line);
   // Checks a row's index, and what a replayed sample's row says about its success.
   void CheckSampleIndex(const LedgerLine& line);
+  void CheckGroupSize(const LedgerLine& line);
+  int64_t GroupSizeOf(const LedgerLine& line) const;
+  // Rows of a step whose groups have these sizes, by prompt; groups that are not seen yet have G.
+  int64_t RowsOfStep(const std::map<int64_t, int64_t>& sizes) const;
   void CheckResumedDigest(const LedgerLine& line, const Branch& parent);
   void CheckResumedSha256(const LedgerLine& line);
   std::map<int64_t, StepTally> TallySteps();

@@ -112,6 +112,7 @@ void ReadSampleKeys(Reader& reader, LedgerLine& line) {
   line.prompt = reader.Count("prompt");
   line.attempt = reader.Count("attempt");
   line.sample = reader.Count("sample");
+  line.samples = reader.OptionalCount("samples").value_or(0);
   line.replay_of = reader.OptionalText("replay_of");
   line.redo = reader.Flag("redo");
   line.loss_tokens = reader.Count("loss_tokens", kMaxSmallCount);
@@ -153,6 +154,7 @@ absl::StatusOr<LedgerLine> ParseLedgerLine(std::string_view text) {
       line.disposition = reader.Text("disposition");
       line.groups_per_step = reader.Count("B", kMaxSmallCount);
       line.group_size = reader.Count("G", kMaxSmallCount);
+      line.min_group_size = reader.OptionalCount("min_G").value_or(0);
       line.replay_max_age = reader.OptionalCount("replay_max_age").value_or(0);
       break;
     case Event::kResumed:

@@ -32,6 +32,7 @@ struct LedgerLine {
   std::string disposition;
   int64_t groups_per_step = 0;
   int64_t group_size = 0;
+  int64_t min_group_size = 0;  // 0: every group has group_size samples
   int64_t replay_max_age = 0;  // 0: the job replays nothing
   // resumed
   int64_t parent_lineage = 0;
@@ -48,6 +49,7 @@ struct LedgerLine {
   int64_t prompt = 0;
   int64_t attempt = 0;
   int64_t sample = 0;
+  int64_t samples = 0;    // of the group, if fewer than group_size; otherwise 0
   std::string replay_of;  // uid of the success that it is a copy of; empty: not replayed
   bool redo = false;
   int64_t loss_tokens = 0;

@@ -35,6 +35,7 @@ void CompareWithJob(const std::string& run_dir, const LedgerHistory& history,
   compare("group_size", facts->group_size, open.group_size);
   compare("staleness.max", facts->staleness_max, open.bound);
   compare("replay.max_age", facts->replay_max_age, open.replay_max_age);
+  compare("adaptive_rollouts.min_group_size", facts->min_group_size, open.min_group_size);
   if (!facts->staleness_policy.empty() && facts->staleness_policy != open.disposition) {
     violations.Add("job.yaml: staleness.policy is ", facts->staleness_policy,
                    ", but the ledger was opened with ", open.disposition);
@@ -102,6 +103,7 @@ absl::StatusOr<VerifyReport> VerifyRun(const std::string& run_dir) {
     report.disposition = history.open()->disposition;
     report.groups_per_step = history.open()->groups_per_step;
     report.group_size = history.open()->group_size;
+    report.min_group_size = history.open()->min_group_size;
   }
   report.counts = history.counts();
   report.checkpoints = audit.checkpoints;
@@ -121,8 +123,10 @@ std::string FormatVerifyReport(const VerifyReport& report) {
     text += padded + StrCat(values...) + "\n";
   };
   line("job", report.job);
-  line("steps", counts.steps, " of ", report.groups_per_step, " groups x ", report.group_size,
-       " samples");
+  const std::string least =
+      report.min_group_size > 0 ? StrCat(report.min_group_size, " to ") : std::string();
+  line("steps", counts.steps, " of ", report.groups_per_step, " groups x ", least,
+       report.group_size, " samples");
   line("trained samples", counts.trained_samples, " (", counts.trained_tokens, " tokens, ",
        counts.masked_tokens, " masked)");
   line("orphaned samples", counts.orphaned_samples);

@@ -22,6 +22,7 @@ struct VerifyReport {
   std::string disposition;
   int64_t groups_per_step = 0;
   int64_t group_size = 0;
+  int64_t min_group_size = 0;  // 0: every group has group_size samples
   LedgerHistory::Counts counts;
   int64_t checkpoints = 0;       // on disk and checked
   int64_t checkpoint_files = 0;  // with recomputed size and SHA-256
@@ -30,7 +31,8 @@ struct VerifyReport {
 // Verifies all guarantees of a run from ledger.jsonl alone, and compares it with job.yaml (if
 // present) and the checkpoints on disk. Shares no code with the store, so that a bug there cannot
 // hide itself. Checks for the history that survives all forks:
-//   - steps 1..N, each of exactly B distinct prompts with exactly G samples;
+//   - steps 1..N, each of exactly B distinct prompts with exactly G samples or, with adaptive
+//     rollouts, as many as their rows say, from min_G on;
 //   - no sample or prompt is trained twice, or both trained and dropped;
 //   - no token is older than the staleness bound, newer than the version that trains on it, or of
 //     an orphaned version; a replayed sample has a bound and a uid of its own, and the spans of the

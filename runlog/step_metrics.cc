@@ -63,6 +63,8 @@ constexpr Field<StepMetrics> kStepFields[] = {
     {"groups_filtered", &StepMetrics::groups_filtered},
     {"groups_requeued", &StepMetrics::groups_requeued},
     {"groups_dead", &StepMetrics::groups_dead},
+    {"samples_skipped", &StepMetrics::samples_skipped},
+    {"groups_limited", &StepMetrics::groups_limited},
     {"trainer_wait_seconds", &StepMetrics::trainer_wait_seconds},
     {"rollout_idle_seconds", &StepMetrics::rollout_idle_seconds},
     {"weight_swap_seconds", &StepMetrics::weight_swap_seconds},

@@ -53,6 +53,8 @@ struct StepMetrics {
   int64_t groups_filtered = 0;
   int64_t groups_requeued = 0;
   int64_t groups_dead = 0;
+  int64_t samples_skipped = 0;      // by which leased groups were smaller than group_size
+  int64_t groups_limited = 0;       // leased groups with a limit of their own for the length
   double trainer_wait_seconds = 0;  // waiting for samples
   double rollout_idle_seconds = 0;  // summed over engines
   double weight_swap_seconds = 0;

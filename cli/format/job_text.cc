@@ -286,6 +286,7 @@ std::string DescribeJob(const Job& job, absl::Time now, const DisplayStyle& styl
   const std::string groups = FormatGroups(job.groups());
   line("groups", groups.empty() ? "" : groups.substr(std::string_view("groups: ").size()));
   line("ended", Counts(job.ended()));
+  line("curated", Counts(job.curated()));
   for (const auto& rank : job.ranks()) line(StrCat("rank ", rank.rank()), DescribeRank(rank));
   if (job.dead_groups_size() > 0) text += Paint("died last", kPaintDim, style.color) + "\n";
   for (const freshet::job::v1::DeadGroup& dead : job.dead_groups()) {

@@ -99,6 +99,14 @@ constexpr JobMetric kCalls{"freshet_reward_calls_total",
                            "datastore over all reward workers."};
 constexpr JobMetric kMaxCalls{"freshet_reward_bound_calls",
                               "Calls that a component may send; the job fails if it needs more."};
+constexpr JobMetric kSkippedSamples{
+    "freshet_skipped_samples_total",
+    "Samples that groups had less than group_size, because most samples of "
+    "their prompts succeed (adaptive_rollouts)."};
+constexpr JobMetric kLimitedGroups{
+    "freshet_limited_groups_total",
+    "Groups whose samples were limited to a multiple of the longest success "
+    "of their prompt (adaptive_rollouts)."};
 constexpr JobMetric kAccuracy{"freshet_eval_accuracy_ratio",
                               "Result of the newest evaluation of a set."};
 constexpr JobMetric kDropped{"freshet_trajectories_dropped_total",
@@ -275,6 +283,8 @@ void ControllerMetrics::SetStats(const JobGauges& gauges) {
   for (const ComponentCalls& calls : stats.calls) {
     Raise(job, kCalls, "component", calls.component, static_cast<double>(calls.spent));
   }
+  Raise(job, kSkippedSamples, "", "", static_cast<double>(stats.skipped_samples));
+  Raise(job, kLimitedGroups, "", "", static_cast<double>(stats.limited_groups));
   SetEnds(gauges);
 }
 

@@ -131,6 +131,7 @@ job::v1::Job ToDetailedJob(const JobRecord& record, const JobLive* live) {
   job.set_waits_for(live->waits_for.empty() ? WaitedFor(record.reason()) : live->waits_for);
   job.mutable_groups()->insert(live->groups.begin(), live->groups.end());
   job.mutable_ended()->insert(live->ended.begin(), live->ended.end());
+  job.mutable_curated()->insert(live->curated.begin(), live->curated.end());
   job.mutable_ranks()->Assign(live->ranks.begin(), live->ranks.end());
   for (const DeadLetter& letter : live->dead) {
     job::v1::DeadGroup& dead = *job.add_dead_groups();

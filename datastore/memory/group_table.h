@@ -58,8 +58,10 @@ struct Group {
   absl::Time expires;
   int64_t put_token = 0;                // of the last lease under which a sample was put
   std::vector<int64_t> attempt_tokens;  // all group leases of this attempt
-  std::vector<SampleSlot> samples;      // G
+  std::vector<SampleSlot> samples;      // of the attempt; G before its first lease
+  int64_t max_new_tokens = 0;           // GroupLease::max_new_tokens of the attempt
 
+  int32_t size() const { return static_cast<int32_t>(samples.size()); }
   int32_t NumFinished() const;
   bool HasTokens() const;  // any finished sample or partial
   // The oldest engine version that may continue the group: its min version or, if higher, the

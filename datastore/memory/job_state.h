@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "datastore/adaptive_rollouts.h"
 #include "datastore/memory/group_table.h"
 #include "datastore/memory/lease_replay.h"
 #include "datastore/memory/ledger_journal.h"
@@ -115,6 +116,10 @@ class JobState {
   bool StoreFull() const;
 
   // job_state_curation.cc
+  // Decides size and length limit of an attempt that has no tokens yet.
+  void Adapt(Group& group);
+  // Adds the scored group to the histories.
+  void RememberOutcome(const Group& group);
   // Adds the scored group's success to the pool, or replaces a sample by one.
   void Replay(Group& group);
   // Filters the scored group if DecideFilter says so. Returns whether it did.
@@ -192,6 +197,7 @@ class JobState {
   StepJournal steps_;
   LeaseReplay replay_;
   SuccessPool pool_;
+  RolloutHistories histories_;
   std::map<std::string, RowAnswer> row_answers_;  // by worker
   std::map<int64_t, int64_t> group_tokens_;       // every group lease of a live attempt -> ordinal
   std::map<std::string, EngineNote> engines_;     // by worker

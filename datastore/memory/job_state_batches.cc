@@ -29,6 +29,7 @@ JobState::JobState(StoreOptions options, StoreOrigin origin)
   row.groups_per_step = options_.staleness.groups_per_step;
   row.group_size = options_.group_size;
   if (options_.replay.has_value()) row.replay_max_age = options_.replay->max_age;
+  if (options_.adaptive.has_value()) row.min_group_size = options_.adaptive->min_group_size;
   ledger_.Append(std::move(row));
 }
 
@@ -149,7 +150,7 @@ std::vector<TrainGroup> JobState::Batch(int64_t step, const std::vector<int64_t>
     const Group& group = groups_.Get(ordinal);
     TrainGroup out;
     out.ordinal = ordinal;
-    for (int32_t i = 0; i < options_.group_size; ++i) {
+    for (int32_t i = 0; i < group.size(); ++i) {
       TrainSample sample;
       sample.sample = View(group, i);
       const SampleSlot& slot = group.samples[static_cast<size_t>(i)];
@@ -274,7 +275,7 @@ CommitReceipt JobState::CommitClaimed(const std::string& content_hash, absl::Tim
   committed.digest = *steps_.Digest(steps_.version());
   for (const int64_t ordinal : committed.ordinals) {
     Group& group = groups_.Get(ordinal);
-    for (int32_t i = 0; i < options_.group_size; ++i) {
+    for (int32_t i = 0; i < group.size(); ++i) {
       committed.uids.push_back(SampleUid(options_.job, KeyOf(group, i)));
       committed.digest = ExtendDigest(committed.digest, committed.uids.back());
       ++counters_.trained_samples;
@@ -296,11 +297,12 @@ CommitReceipt JobState::CommitClaimed(const std::string& content_hash, absl::Tim
 void JobState::WriteTrainedRows(const CommittedStep& step, bool redo) {
   for (const int64_t ordinal : step.ordinals) {
     const Group& group = groups_.Get(ordinal);
-    for (int32_t i = 0; i < options_.group_size; ++i) {
+    for (int32_t i = 0; i < group.size(); ++i) {
       const LossWindow window = WindowOf(group.samples[static_cast<size_t>(i)], step.step - 1);
       LedgerRow row = SampleRow(group, i, step.step, window);
       row.event = LedgerEvent::kTrained;
       row.redo = redo;
+      if (group.size() < options_.group_size) row.samples = group.size();
       ledger_.Append(std::move(row));
     }
   }

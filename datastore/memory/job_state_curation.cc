@@ -17,6 +17,24 @@ std::vector<double> RewardsOf(const Group& group) {
 
 }  // namespace
 
+void JobState::Adapt(Group& group) {
+  const RolloutDecision decision = histories_.Decide(*options_.adaptive, options_.group_size,
+                                                     *group.prompt, PromptKey(*group.prompt));
+  group.samples.assign(static_cast<size_t>(decision.samples), SampleSlot{});
+  group.max_new_tokens = decision.max_new_tokens;
+  counters_.skipped_samples += options_.group_size - decision.samples;
+  counters_.limited_groups += decision.max_new_tokens > 0 ? 1 : 0;
+}
+
+void JobState::RememberOutcome(const Group& group) {
+  std::vector<SampleOutcome> samples;
+  samples.reserve(group.samples.size());
+  for (const SampleSlot& slot : group.samples) {
+    samples.push_back({slot.score->reward, std::ssize(slot.response->response_ids)});
+  }
+  histories_.Add(*options_.adaptive, *group.prompt, PromptKey(*group.prompt), samples);
+}
+
 void JobState::Replay(Group& group) {
   const ReplayOptions& options = *options_.replay;
   const ReplayDecision decision = DecideReplay(options, RewardsOf(group));

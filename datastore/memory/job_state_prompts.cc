@@ -78,7 +78,10 @@ int64_t JobState::CapacityUsed() const {
 bool JobState::StoreFull() const { return CapacityUsed() >= options_.capacity_groups; }
 
 GroupLease JobState::Lease(Group& group, const LeaseRequest& request, absl::Time now) {
-  if (!group.kept) group.min_version = request.engine.version;
+  if (!group.kept) {
+    group.min_version = request.engine.version;
+    if (options_.adaptive.has_value()) Adapt(group);
+  }
   groups_.Move(group, GroupState::kLeased, now);
   group.token = NewToken();
   group.worker = request.worker;
@@ -92,6 +95,7 @@ GroupLease JobState::Lease(Group& group, const LeaseRequest& request, absl::Time
   lease.attempt = group.attempt;
   lease.expires = group.expires;
   lease.prompt = *group.prompt;
+  lease.max_new_tokens = group.max_new_tokens;
   for (size_t i = 0; i < group.samples.size(); ++i) {
     if (group.samples[i].response != nullptr) continue;
     lease.missing.push_back(static_cast<int32_t>(i));
@@ -250,7 +254,9 @@ absl::Status JobState::PutSample(const SamplePut& sample, absl::Time now) {
   const auto index = static_cast<size_t>(sample.index);
   const auto it = group_tokens_.find(sample.token);
   if (it != group_tokens_.end()) {
-    const SampleSlot& slot = groups_.Get(it->second).samples[index];
+    const Group& leased = groups_.Get(it->second);
+    FRESHET_RETURN_IF_ERROR(CheckSamplePut(sample, leased.size()));
+    const SampleSlot& slot = leased.samples[index];
     if (slot.response != nullptr && slot.token == sample.token) {
       ++counters_.duplicate_puts;
       return absl::OkStatus();
@@ -271,7 +277,7 @@ absl::Status JobState::PutSample(const SamplePut& sample, absl::Time now) {
   ++counters_.samples_put;
   slot.score = sample.score;
   if (!options_.score_whole_groups) OfferRow(*group, sample.index);
-  if (group->NumFinished() == options_.group_size) CompleteGeneration(*group, now);
+  if (group->NumFinished() == group->size()) CompleteGeneration(*group, now);
   return absl::OkStatus();
 }
 
@@ -292,7 +298,7 @@ void JobState::CompleteGeneration(Group& group, absl::Time now) {
   // The group stays outstanding, so admission changes only at the in-flight limit.
   if (groups_.running() == options_.staleness.max_in_flight - 1) Changed(Topic::kAdmission);
   Changed(Topic::kBatch);
-  for (int32_t i = 0; i < options_.group_size && options_.score_whole_groups; ++i) {
+  for (int32_t i = 0; i < group.size() && options_.score_whole_groups; ++i) {
     OfferRow(group, i);
   }
   Advance(group, now);

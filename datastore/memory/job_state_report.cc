@@ -89,7 +89,7 @@ Explanation JobState::BlockingGroup(const Group& group, absl::Time now) const {
     case GroupState::kLeased:
       return {"rollout",
               StrCat(name, " is leased to ", group.worker, " since ", Elapsed(now - group.since),
-                     ", ", group.NumFinished(), " of ", options_.group_size, " samples finished")};
+                     ", ", group.NumFinished(), " of ", group.size(), " samples finished")};
     case GroupState::kRequeued:
       return {"rollout", StrCat(name, " waits in the queue since ", Elapsed(now - group.since),
                                 " for an engine at version >= ", group.ContinueVersion())};

@@ -136,6 +136,7 @@ void JobState::Advance(Group& group, absl::Time now) {
                                   [](const SampleSlot& slot) { return slot.score != nullptr; });
   if (!scored) return;
   groups_.Move(group, GroupState::kScored, now);
+  if (options_.adaptive.has_value()) RememberOutcome(group);
   if (options_.replay.has_value()) Replay(group);
   if (Filter(group, now)) return;
   groups_.Move(group, GroupState::kReady, now);

@@ -38,8 +38,10 @@ absl::StatusOr<std::vector<std::string>> Uids(const StoreOptions& options,
     SampleKey key{ordinals[i], 0, 0};
     FRESHET_RETURN_IF_ERROR(TakeNumbers(part, ':', key.attempt));
     int32_t replayed = -1;
+    int32_t size = options.group_size;
     if (!part.empty()) FRESHET_RETURN_IF_ERROR(TakeNumbers(part, ':', replayed));
-    for (int32_t index = 0; index < options.group_size; ++index) {
+    if (!part.empty()) FRESHET_RETURN_IF_ERROR(TakeNumbers(part, ':', size));
+    for (int32_t index = 0; index < size; ++index) {
       key.index = replayed == options.group_size + index ? replayed : index;
       uids.push_back(SampleUid(options.job, key));
     }
@@ -48,11 +50,15 @@ absl::StatusOr<std::vector<std::string>> Uids(const StoreOptions& options,
 }
 
 // The group's entry in the attempts of commit_step.lua.
-std::string AttemptOf(const TrainGroup& group) {
-  std::string text = StrCat(group.samples.front().sample.key.attempt);
+std::string AttemptOf(const StoreOptions& options, const TrainGroup& group) {
+  const bool smaller = std::ssize(group.samples) < options.group_size;
+  int32_t replayed = smaller ? 2 * options.group_size : -1;
   for (const TrainSample& sample : group.samples) {
-    if (!sample.sample.replay_of.empty()) text += StrCat(":", sample.sample.key.index);
+    if (!sample.sample.replay_of.empty()) replayed = sample.sample.key.index;
   }
+  std::string text = StrCat(group.samples.front().sample.key.attempt);
+  if (replayed >= 0) text += StrCat(":", replayed);
+  if (smaller) text += StrCat(":", group.samples.size());
   return text;
 }
 
@@ -144,7 +150,8 @@ absl::StatusOr<NextBatchReply> RedisBatches::Next(int64_t epoch, int64_t step) {
     Claim claim{epoch, step, answer.values[2].text, {}, {}};
     for (TrainGroup& group : reply.groups) {
       claim.ordinals.push_back(group.ordinal);
-      claim.attempts += StrCat(claim.attempts.empty() ? "" : ",", AttemptOf(group));
+      claim.attempts +=
+          StrCat(claim.attempts.empty() ? "" : ",", AttemptOf(config_.options, group));
       for (TrainSample& sample : group.samples) {
         FRESHET_RETURN_IF_ERROR(FillLossWindow(config_.options, step, sample));
       }

@@ -113,8 +113,8 @@ absl::StatusOr<int64_t> DeleteJobSamples(RedisClient& client, const JobRemoval& 
   FRESHET_ASSIGN_OR_RETURN(const int64_t samples, UnlinkMatching(client, removal, "[bge]:*"));
   // Keys for replaying replies and finding groups by lease.
   std::vector<std::string> keys;
-  for (const char* name :
-       {"holds", "tokens", "replay", "replays", "row_answers", "queue", "pool", "pool_ages"}) {
+  for (const char* name : {"holds", "tokens", "replay", "replays", "row_answers", "queue", "pool",
+                           "pool_ages", "row_history", "task_history"}) {
     keys.push_back(StrCat("{", removal.job, "}:", name));
   }
   FRESHET_ASSIGN_OR_RETURN(const int64_t rest, Unlink(client, removal, keys));

@@ -40,7 +40,9 @@ absl::StatusOr<PendingLease> ParseLease(std::string_view text, const RedisStoreC
   FRESHET_RETURN_IF_ERROR(TakeNumbers(head, ' ', token, lease.ordinal, lease.attempt, expires));
   lease.token = config.PortToken(token);
   lease.expires = absl::FromUnixMicros(expires);
-  pending.prompt = plan.AddPrompt(lease.ordinal, lease.attempt, std::string(head));
+  const std::string_view sum = TakePart(head, ' ');
+  if (!head.empty()) FRESHET_RETURN_IF_ERROR(TakeNumbers(head, ' ', lease.max_new_tokens));
+  pending.prompt = plan.AddPrompt(lease.ordinal, lease.attempt, std::string(sum));
   while (!text.empty()) {
     std::string_view line = TakePart(text, '\n');
     FRESHET_RETURN_IF_ERROR(TakeNumbers(line, ' ', lease.missing.emplace_back()));

@@ -66,6 +66,10 @@ absl::StatusOr<std::vector<LedgerRow>> SampleRows(LedgerRow row, const Fields& f
                                       row.attempt, row.lineage));
   row.redo = Value(fields, "redo") == "1";
   row.reason = std::string(Value(fields, "reason"));
+  if (!Value(fields, "samples").empty()) {
+    FRESHET_ASSIGN_OR_RETURN(const int64_t samples, Number(fields, "samples"));
+    row.samples = static_cast<int32_t>(samples);
+  }
   std::vector<LedgerRow> rows;
   std::string_view lines = Value(fields, "rows");
   do {
@@ -115,6 +119,7 @@ absl::StatusOr<std::vector<LedgerRow>> ExpandLedgerEntry(const RedisReply& entry
       row.groups_per_step = options.staleness.groups_per_step;
       row.group_size = options.group_size;
       if (options.replay.has_value()) row.replay_max_age = options.replay->max_age;
+      if (options.adaptive.has_value()) row.min_group_size = options.adaptive->min_group_size;
       return std::vector<LedgerRow>{row};
     case LedgerEvent::kResumed:
     case LedgerEvent::kDurable:

@@ -180,6 +180,9 @@ absl::Status RefusedSample(const SamplePut& sample, const PutError& error, int64
     return FailedPrecondition("lease ", sample.token, " is not live: sample ", sample.index,
                               " is refused");
   }
+  if (error.code == "INDEX") {
+    return CheckSamplePut(sample, static_cast<int32_t>(error.values[0]));
+  }
   if (error.code == "SCORE") return CheckScore(sample.score.get());
   return Malformed(
       *sample.response,
@@ -218,9 +221,10 @@ absl::StatusOr<PutPromptsReply> RedisPuts::PutPrompts(const std::vector<Prompt>&
     if (prompt.ordinal >= 0) {
       blobs.push_back({PromptBlobName(prompt.ordinal, sum), std::move(bytes)});
     }
-    const bool pooled = config_.options.replay.has_value();
+    const bool known_by_key =
+        config_.options.replay.has_value() || config_.options.adaptive.has_value();
     args.insert(args.end(), {StrCat(prompt.ordinal), StrCat(prompt.first_attempt), sum,
-                             pooled ? PromptKey(prompt) : ""});
+                             known_by_key ? PromptKey(prompt) : "", TaskOfPrompt(prompt)});
   }
   FRESHET_ASSIGN_OR_RETURN(
       const ScriptAnswer answer,

@@ -74,10 +74,18 @@ void VisitReplay(Replay& replay, const Visit& visit) {
   visit("replay.capacity", replay.capacity);
   visit("replay.max_successes", replay.max_successes);
 }
+template <typename Adaptive, typename Visit>
+void VisitAdaptive(Adaptive& adaptive, const Visit& visit) {
+  visit("adaptive.min_group_size", adaptive.min_group_size);
+  visit("adaptive.min_reward", adaptive.min_reward);
+  visit("adaptive.max_tokens_factor", adaptive.max_tokens_factor);
+}
 
 Json ToJson(const RedisStoreConfig& config) {
   Json json;
-  json["format"] = config.options.replay.has_value() ? kRedisReplayFormat : kRedisStoreFormat;
+  json["format"] = config.options.adaptive.has_value() ? kRedisAdaptiveFormat
+                   : config.options.replay.has_value() ? kRedisReplayFormat
+                                                       : kRedisStoreFormat;
   VisitValues(config, [&]<typename T>(const char* key, const T& value) {
     if constexpr (std::is_same_v<T, Disposition>) {
       json[key] = Name(value);
@@ -95,6 +103,10 @@ Json ToJson(const RedisStoreConfig& config) {
   if (config.options.replay.has_value()) {
     VisitReplay(*config.options.replay,
                 [&](const char* key, const auto& value) { json[key] = value; });
+  }
+  if (config.options.adaptive.has_value()) {
+    VisitAdaptive(*config.options.adaptive,
+                  [&](const char* key, const auto& value) { json[key] = value; });
   }
   return json;
 }
@@ -115,16 +127,17 @@ RedisStoreConfig FromJson(const Json& json) {
   VisitOptional(config.options, [&](const char* key, std::optional<double>& value) {
     if (json.contains(key)) value = json.at(key).get<double>();
   });
-  if (json.value("format", int64_t{0}) == kRedisReplayFormat) {
-    VisitReplay(config.options.replay.emplace(),
-                [&]<typename T>(const char* key, T& value) { value = json.at(key).get<T>(); });
+  const auto read = [&]<typename T>(const char* key, T& value) { value = json.at(key).get<T>(); };
+  if (json.contains("replay.max_age")) VisitReplay(config.options.replay.emplace(), read);
+  if (json.contains("adaptive.min_group_size")) {
+    VisitAdaptive(config.options.adaptive.emplace(), read);
   }
   return config;
 }
 
 absl::Status CheckFormat(const Json& json) {
   const int64_t format = json.value("format", int64_t{1});
-  if (format == kRedisStoreFormat || format == kRedisReplayFormat) return absl::OkStatus();
+  if (format >= kRedisStoreFormat && format <= kRedisAdaptiveFormat) return absl::OkStatus();
   const std::string job = json.value("job", std::string()).substr(0, kMaxJobBytes);
   return FailedPrecondition(
       "store of job ", job, ": format ", format, " found, this program needs ", kRedisStoreFormat,
@@ -205,6 +218,12 @@ std::vector<std::pair<std::string, std::string>> RedisStoreConfig::ScriptOptions
     values.emplace_back("replay_min_reward", ExactText(options.replay->min_reward));
     values.emplace_back("replay_capacity", StrCat(options.replay->capacity));
     values.emplace_back("replay_max_successes", StrCat(options.replay->max_successes));
+  }
+  if (options.adaptive.has_value()) {
+    values.emplace_back("min_group_size", StrCat(options.adaptive->min_group_size));
+    values.emplace_back("adaptive_min_reward", ExactText(options.adaptive->min_reward));
+    values.emplace_back("max_tokens_factor", ExactText(options.adaptive->max_tokens_factor));
+    curate = true;
   }
   if (curate) values.emplace_back("curate", "1");
   return values;

@@ -67,14 +67,16 @@ constexpr int64_t kMaxScriptInteger = int64_t{1} << 53;
 constexpr int64_t kRedisStoreFormat = 3;
 // Of stores with a success pool, which older programs cannot serve.
 constexpr int64_t kRedisReplayFormat = 4;
+// Of stores with adaptive rollouts, with or without a success pool.
+constexpr int64_t kRedisAdaptiveFormat = 5;
 
 // INVALID_ARGUMENT: not usable as a key prefix.
 absl::Status ValidateJobName(const std::string& job);
 
 // A JSON object with fixed keys; equal values give equal text.
 std::string RedisStoreConfigToJson(const RedisStoreConfig& config);
-// Inverse of RedisStoreConfigToJson. FAILED_PRECONDITION: another format than these two;
-// the message names both and the fix. DATA_LOSS: other errors, including more than 64 MiB.
+// Inverse of RedisStoreConfigToJson. FAILED_PRECONDITION: another format than these; the message
+// names it and the fix. DATA_LOSS: other errors, including more than 64 MiB.
 absl::StatusOr<RedisStoreConfig> ParseRedisStoreConfig(std::string_view json);
 // First difference as "key: STORED stored, ASKED asked"; "" if equal.
 std::string FirstDifference(const RedisStoreConfig& stored, const RedisStoreConfig& asked);

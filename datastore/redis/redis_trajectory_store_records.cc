@@ -228,6 +228,8 @@ absl::StatusOr<StoreStats> ParseStats(const RedisReply& counters, const RedisRep
   stats.discarded_tokens = numbers["discarded_tokens"];
   stats.replayed_samples = numbers["replayed_samples"];
   stats.pooled_successes = numbers["pooled_successes"];
+  stats.skipped_samples = numbers["skipped_samples"];
+  stats.limited_groups = numbers["limited_groups"];
   stats.generation = {numbers["generated_tokens"], absl::Microseconds(numbers["idle_us"]),
                       absl::Microseconds(numbers["swap_us"])};
   for (size_t i = 0; i + 1 < reasons.items.size(); i += 2) {

@@ -218,6 +218,8 @@ class RolloutWorker {
   absl::Status LeaseMore();
   int64_t GroupsThatFit() const;
   absl::Status CheckLimit() const;
+  // Those of the job, with the lease's limit.
+  SamplingParams SamplingOf(const GroupLease& lease) const;
   absl::Status SubmitLease(GroupLease lease);
   absl::Status ReturnLease(int64_t token, const std::string& why);
   absl::Status HandBack(int64_t token, const std::string& why);

@@ -121,6 +121,14 @@ absl::Status RolloutWorker::SubmitLeases(std::vector<GroupLease> leases, bool on
   return status;
 }
 
+SamplingParams RolloutWorker::SamplingOf(const GroupLease& lease) const {
+  SamplingParams sampling = options_.sampling;
+  if (lease.max_new_tokens <= 0) return sampling;
+  const int64_t limit = std::max<int64_t>({lease.max_new_tokens, sampling.min_new_tokens, 1});
+  sampling.max_new_tokens = static_cast<int32_t>(std::min<int64_t>(sampling.max_new_tokens, limit));
+  return sampling;
+}
+
 absl::Status RolloutWorker::SubmitLease(GroupLease lease) {
   // A lease of ours that expired may be granted to us again under a new token.
   if (running_.erase(lease.ordinal) > 0) CancelGeneration(lease.ordinal);
@@ -139,11 +147,12 @@ absl::Status RolloutWorker::SubmitLease(GroupLease lease) {
     }
   }
   running.open.insert(lease.missing.begin(), lease.missing.end());
+  SamplingParams sampling = SamplingOf(lease);
   if (episodes_ != nullptr) {
     running_[lease.ordinal] = std::move(running);
     episodes_->Start({Lane::kRollout, lease.ordinal, std::move(lease.prompt.prompt_ids),
                       std::move(lease.prompt.attributes), options_.seed, lease.ordinal,
-                      std::move(lease.missing), options_.sampling, std::move(uids)});
+                      std::move(lease.missing), std::move(sampling), std::move(uids)});
     return absl::OkStatus();
   }
   GenerationRequest request;
@@ -152,7 +161,7 @@ absl::Status RolloutWorker::SubmitLease(GroupLease lease) {
   request.seed = options_.seed;
   request.ordinal = lease.ordinal;
   request.sample_indices = lease.missing;
-  request.sampling = options_.sampling;
+  request.sampling = std::move(sampling);
   const bool kept = std::any_of(lease.partials.begin(), lease.partials.end(),
                                 [](const Response& r) { return !r.response_ids.empty(); });
   if (kept) request.partials = std::move(lease.partials);

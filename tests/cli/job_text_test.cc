@@ -87,6 +87,8 @@ TEST(JobText, DescribesWhatItWaitsForAndItsEvents) {
   (*job.mutable_groups())["queued"] = 20;
   (*job.mutable_ended())["trained"] = 768;
   (*job.mutable_ended())["dropped(too_old)"] = 0;
+  (*job.mutable_curated())["skipped"] = 31;
+  (*job.mutable_curated())["replayed"] = 0;
   job::v1::DeadGroup* dead = job.add_dead_groups();
   dead->set_prompt(17);
   dead->set_attempt(2);
@@ -113,6 +115,7 @@ TEST(JobText, DescribesWhatItWaitsForAndItsEvents) {
                       "evaluation  sampled 0.000, pass@1 0.250, pass@16 0.750, 3 samples failed "
                       "(version 0)\n"),
             HasSubstr("groups      20 queued, 61 ready\n"), HasSubstr("ended       trained 768\n"),
+            HasSubstr("curated     skipped 31\n"),
             HasSubstr(" prompt 17, attempt 2: lease_failed: 5 times: environment game: KeyError"),
             HasSubstr("warning worker_lost: rollout-1 is silent\n"), Not(HasSubstr("\x1b"))));
 }

@@ -1,7 +1,7 @@
 #ifndef FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_CURATION_CONTRACT_H_
 #define FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_CURATION_CONTRACT_H_
 
-// Contract tests: filters by the mean reward, and the success pool.
+// Contract tests: filters by the mean reward, the success pool, and groups of adaptive size.
 
 #include <algorithm>
 #include <memory>
@@ -29,7 +29,7 @@ class TrajectoryStoreCurationContract : public TrajectoryStoreContract {
     Prompt prompt = PromptAt(next_ordinal_++);
     prompt.attributes["answer"] = StrCat(row);
     EXPECT_EQ(store().PutPrompts({prompt})->accepted, 1);
-    const GroupLease lease = Lease(version, 1)[0];
+    const GroupLease lease = lease_ = Lease(version, 1)[0];
     puts_.clear();
     for (size_t i = 0; i < rewards.size(); ++i) {
       Response response = ResponseAt(version, 3 + static_cast<int32_t>(i));
@@ -63,7 +63,24 @@ class TrajectoryStoreCurationContract : public TrajectoryStoreContract {
     }
   }
 
+  // G = 4; the pool replays nothing.
+  void Adapt() {
+    options_.group_size = 4;
+    options_.replay.reset();
+    options_.adaptive = AdaptiveOptions{2, 1.0, 2.0};
+    OpenEpoch();
+  }
+  // Leases a group of the dataset row `row`.
+  GroupLease LeaseOf(int64_t row, int64_t version, const std::string& task = "") {
+    Prompt prompt = PromptAt(next_ordinal_++);
+    prompt.attributes["answer"] = StrCat(row);
+    if (!task.empty()) prompt.attributes["task"] = task;
+    EXPECT_EQ(store().PutPrompts({prompt})->accepted, 1);
+    return Lease(version, 1)[0];
+  }
+
   std::vector<SamplePut> puts_;  // of the last group
+  GroupLease lease_;
 };
 
 TEST_P(TrajectoryStoreContract, GroupsAreFilteredByTheirMeanReward) {
@@ -270,6 +287,75 @@ TEST_P(TrajectoryStoreCurationContract, PuttingTheReplacedSampleAgainChangesNoth
   EXPECT_EQ(Stats().duplicate_puts, 2);
   EXPECT_EQ(Stats().samples_put, 4);
   EXPECT_EQ(Stats().replayed_samples, 1);
+}
+
+TEST_P(TrajectoryStoreCurationContract, ARowThatSucceedsHasFewerAndLimitedSamples) {
+  Adapt();
+  Group(0, 0, {1, 1, 1, 1});
+  EXPECT_THAT(lease_.missing, SizeIs(4)) << "nothing is known";
+  EXPECT_EQ(lease_.max_new_tokens, 0);
+  Train(1);
+  const int64_t ordinal = Group(0, 1, {1, 0});
+  EXPECT_THAT(lease_.missing, ElementsAre(0, 1));
+  EXPECT_EQ(lease_.max_new_tokens, 12) << "twice the longest success, of 6 tokens";
+  EXPECT_EQ(Stats().skipped_samples, 2);
+  EXPECT_EQ(Stats().limited_groups, 1);
+  EXPECT_EQ(store().PutSample(lease_.token, 2, ResponseAt(1)).code(), kInvalid);
+  const NextBatchReply batch = NextBatch(2);
+  ASSERT_TRUE(batch.ready) << batch.reason;
+  EXPECT_THAT(batch.groups[0].samples, SizeIs(2));
+  const CommitReceipt receipt = Train(2);
+  EXPECT_EQ(Stats().trained_samples, 6);
+  EXPECT_EQ(Ledger()[0].min_group_size, 2);
+  const std::vector<LedgerRow> trained = Ledger(LedgerEvent::kTrained);
+  ASSERT_THAT(trained, SizeIs(6));
+  EXPECT_EQ(trained[3].samples, 0);
+  EXPECT_EQ(trained[4].samples, 2);
+  std::string digest = InitialDigest();
+  for (const LedgerRow& row : trained) digest = ExtendDigest(digest, row.uid);
+  EXPECT_EQ(receipt.digest, digest);
+  // A redo trains on the same samples.
+  const auto opened = store().OpenEpoch("t1", {0, 1});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  epoch_ = opened->epoch;
+  EXPECT_EQ(opened->redo[0].uids, (std::vector<std::string>{StrCat("job/", ordinal, "/0/0"),
+                                                            StrCat("job/", ordinal, "/0/1")}));
+  EXPECT_THAT(NextBatch(2).groups[0].samples, SizeIs(2));
+  Train(2);
+  EXPECT_EQ(Ledger(LedgerEvent::kTrained).back().samples, 2);
+}
+
+TEST_P(TrajectoryStoreCurationContract, ARowWithoutHistoryHasThatOfItsTask) {
+  options_.staleness.groups_per_step = 2;
+  Adapt();
+  Group(0, 0, {1, 1, 1, 1});
+  EXPECT_THAT(LeaseOf(7, 0).missing, SizeIs(2)) << "it has no task, as row 0";
+  EXPECT_THAT(LeaseOf(8, 0, "other").missing, SizeIs(4));
+}
+
+TEST_P(TrajectoryStoreCurationContract, FilteredGroupsCountAsWell) {
+  options_.filter.zero_variance = true;
+  Adapt();
+  Group(0, 0, {1, 1, 1, 1});
+  EXPECT_EQ(Stats().outstanding, 0);
+  EXPECT_THAT(LeaseOf(0, 0).missing, SizeIs(2));
+}
+
+TEST_P(TrajectoryStoreCurationContract, AnAttemptKeepsItsSizeAndTheNextOneGetsItsOwn) {
+  options_.staleness.groups_per_step = 2;
+  Adapt();
+  Group(0, 0, {1, 1, 1, 1});
+  const GroupLease smaller = LeaseOf(0, 0);
+  ASSERT_THAT(smaller.missing, SizeIs(2));
+  ASSERT_TRUE(store().PutSample(smaller.token, 1, ResponseAt(0)).ok());
+  Group(0, 0, {0, 0});  // less than half of the row's samples succeed on average
+  ASSERT_TRUE(store().ReturnLease(smaller.token, {}, {}).ok());
+  const GroupLease kept = Lease(0, 1)[0];
+  EXPECT_EQ(kept.ordinal, smaller.ordinal);
+  EXPECT_THAT(kept.missing, ElementsAre(0));
+  EXPECT_EQ(kept.max_new_tokens, smaller.max_new_tokens);
+  const GroupLease whole = LeaseOf(0, 0);
+  EXPECT_THAT(whole.missing, SizeIs(4));
 }
 
 }  // namespace freshet

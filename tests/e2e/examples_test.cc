@@ -88,6 +88,23 @@ TEST_F(ExamplesTest, SparseReplaysRareSuccesses) {
   ExpectVerified();
 }
 
+TEST_F(ExamplesTest, AdaptiveSkipsSamplesOfEasyPrompts) {
+  const ChildResult result =
+      Freshet({"local", std::string(FRESHET_SOURCE_DIR) + "/examples/adaptive.yaml", "--run-dir",
+               "run", "--set", "trainer.steps=40"},
+              "", kDeadline);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  int64_t skipped = 0;
+  for (const auto& [step, row] : SurvivingSteps()) {
+    skipped += row["samples_skipped"].get<int64_t>();
+    EXPECT_LE(row["staleness_max"].get<int64_t>(), 2) << "step " << step;
+  }
+  EXPECT_GT(skipped, 40 * 32) << "an average of more than one sample of eight";
+  const std::vector<Json> trained = Ledger("trained");
+  EXPECT_LT(std::ssize(trained), 40 * 32 * 7);
+  ExpectVerified();
+}
+
 TEST_F(ExamplesTest, StoriesTrains) {
   const std::string model = ReferencePath("stories260K/hf");
   if (!std::filesystem::exists(model)) GTEST_SKIP() << "no reference model at " << model;

@@ -8,6 +8,7 @@ namespace freshet {
 namespace {
 
 using testing::AllOf;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -62,6 +63,11 @@ TEST(GenerateKeys, KeysOfTrainingAreRefusedOneByOne) {
                 ElementsAre(AllOf(HasSubstr(name), HasSubstr("has no meaning with kind generate"))))
         << key;
   }
+}
+
+TEST(GenerateKeys, CurationForTrainingIsRefused) {
+  EXPECT_THAT(ErrorLines(Generate("adaptive_rollouts: {min_group_size: 2, min_reward: 1}\n")),
+              Contains(HasSubstr("adaptive_rollouts: has no meaning with kind generate")));
 }
 
 TEST(GenerateKeys, TokenIdsAreForGeneratedFiles) {

@@ -7,7 +7,9 @@
 namespace freshet {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 struct Case {
@@ -128,6 +130,36 @@ TEST(Validator, Replay) {
                  "replay: {max_age: 2, min_reward: 1}\n"),
       ElementsAre("job.yaml:9: replay: contradicts reward.components.a, which compares the samples "
                   "of a group; remove one of the two"));
+}
+
+TEST(Validator, AdaptiveRollouts) {
+  for (const Case& c : {
+           Case{9, "adaptive_rollouts: {min_group_size: 2, min_reward: 1}", nullptr},
+           Case{9, "adaptive_rollouts: {min_group_size: 8, min_reward: 1, max_tokens_factor: 1.5}",
+                nullptr},
+           Case{9, "adaptive_rollouts: {min_group_size: 2}",
+                "job.yaml:9: adaptive_rollouts.min_reward: is required but missing"},
+           Case{
+               9, "adaptive_rollouts: {min_group_size: 9, min_reward: 1}",
+               "job.yaml:9: adaptive_rollouts.min_group_size: must be at most group_size 8, got 9"},
+           Case{9, "staleness: {max: 0}\nadaptive_rollouts: {min_group_size: 2, min_reward: 1}",
+                "job.yaml:10: adaptive_rollouts: needs staleness.max above 0: with 0 runs are "
+                "repeatable, but what is known of a row depends on time"},
+           Case{9,
+                "environment: {type: openai_agent, address: 'h:1'}\n"
+                "adaptive_rollouts: {min_group_size: 2, min_reward: 1}",
+                "job.yaml:10: adaptive_rollouts: contradicts environment.type openai_agent: agents "
+                "and teams may need group_size episodes of every prompt; remove one of the two"},
+       }) {
+    Check(c);
+  }
+  EXPECT_THAT(ErrorLines(MinimalJobWith(
+                  9,
+                  "environment: {type: grpc, address: 'h:1', observations: messages, "
+                  "max_conversations: 2}\n"
+                  "adaptive_rollouts: {min_group_size: 2, min_reward: 1, max_tokens_factor: 2}")),
+              Contains(HasSubstr("job.yaml:10: adaptive_rollouts.max_tokens_factor: contradicts "
+                                 "environment.max_conversations above 1")));
 }
 
 TEST(Validator, Names) {

@@ -236,6 +236,9 @@ TEST_F(ResumePointTest, WhatTheLedgerWasOpenedWithCannotChange) {
   options_.replay = ReplayOptions{4, 1.0, 8, 1};
   EXPECT_THAT(Error(), HasSubstr("replay.max_age 0, the job says 4"));
   options_ = kept;
+  options_.adaptive = AdaptiveOptions{2, 1.0, 0};
+  EXPECT_THAT(Error(), HasSubstr("adaptive_rollouts.min_group_size 0, the job says 2"));
+  options_ = kept;
   options_.staleness.disposition = Disposition::kMask;
   EXPECT_THAT(Error(), HasSubstr("staleness.policy wait, the job says mask"));
   options_ = kept;

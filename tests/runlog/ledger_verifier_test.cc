@@ -117,6 +117,56 @@ TEST(LedgerVerifier, ASuccessWithoutARowIsNoted) {
   EXPECT_THAT(report.notes, Contains(HasSubstr("1 replayed samples are copies")));
 }
 
+// Two steps of a job with adaptive rollouts, whose last group has one sample.
+LedgerBuilder Adapted() {
+  LedgerBuilder builder;
+  builder.rows[0]["min_G"] = 1;
+  builder.files["job.yaml"] += "adaptive_rollouts: {min_group_size: 1}\n";
+  builder.Step();
+  builder.Step();
+  builder.rows.pop_back();
+  (*builder.Rows("trained").back())["samples"] = 1;
+  return builder;
+}
+
+TEST(LedgerVerifier, AGroupHasAsManySamplesAsItsRowsSay) {
+  LedgerBuilder builder = Adapted();
+  VerifyReport report = Verify(builder);
+  EXPECT_THAT(report.violations, IsEmpty());
+  EXPECT_EQ(report.counts.trained_samples, 11);
+  EXPECT_THAT(FormatVerifyReport(report), HasSubstr("2 of 3 groups x 1 to 2 samples"));
+  builder.Diverge(0);
+  report = Verify(builder);
+  EXPECT_THAT(report.violations, IsEmpty()) << "the redo is complete";
+  EXPECT_EQ(report.counts.divergences, 1);
+}
+
+TEST(LedgerVerifier, FindsFaultsOfAdaptedGroups) {
+  struct Fault {
+    std::function<void(LedgerBuilder&, Json& last)> spoil;
+    const char* violation;
+  };
+  const Fault faults[] = {
+      {[](LedgerBuilder& b, Json&) { b.rows[0].erase("min_G"); },
+       "is of a group of 1 samples, but all have 2"},
+      {[](LedgerBuilder& b, Json&) { b.rows[0]["min_G"] = 2; },
+       "is of a group of 1 samples; it must have 2 to 2"},
+      {[](LedgerBuilder& b, Json&) { b.rows[0]["min_G"] = 3; }, "min_G 3 is above G 2"},
+      {[](LedgerBuilder&, Json& last) { last.erase("samples"); },
+       "step 2 has 1 samples of prompt 5; it must have 2"},
+      {[](LedgerBuilder&, Json& last) { last["sample"] = 1; }, "is outside a group of 1"},
+      {[](LedgerBuilder& b, Json&) { (*b.Rows("trained").front())["samples"] = 1; },
+       "is of a group of 2 samples, another one of 1"},
+      {[](LedgerBuilder& b, Json&) { b.rows[0]["min_G"] = 0; },
+       "adaptive_rollouts.min_group_size is 1, but the ledger was opened with 0"},
+  };
+  for (const Fault& fault : faults) {
+    LedgerBuilder builder = Adapted();
+    fault.spoil(builder, *builder.Rows("trained").back());
+    EXPECT_THAT(Verify(builder).violations, Contains(HasSubstr(fault.violation)));
+  }
+}
+
 TEST(LedgerVerifier, PassesForksOfForks) {
   LedgerBuilder builder;
   for (int64_t step = 1; step <= 4; ++step) builder.Step();

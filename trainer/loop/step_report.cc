@@ -143,6 +143,8 @@ StepMetrics SummarizeStep(const FinishedStep& report, const StoreStats& before,
   m.groups_filtered = Entered(now, before, GroupState::kFiltered);
   m.groups_requeued = Entered(now, before, GroupState::kRequeued);
   m.groups_dead = Entered(now, before, GroupState::kDead);
+  m.samples_skipped = now.skipped_samples - before.skipped_samples;
+  m.groups_limited = now.limited_groups - before.limited_groups;
   m.tokens_generated = now.generation.tokens - before.generation.tokens;
   m.rollout_idle_seconds = absl::ToDoubleSeconds(now.generation.idle - before.generation.idle);
   m.weight_swap_seconds = absl::ToDoubleSeconds(now.generation.swap - before.generation.swap);

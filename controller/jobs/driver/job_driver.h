@@ -56,10 +56,11 @@ void FreeEnded(const DriverContext& context, const JobRecord& record);
 // State of a running job that is not stored in its record.
 struct JobLive {
   std::string waits_for;
-  std::map<std::string, int64_t> groups;  // by state
-  std::map<std::string, int64_t> ended;   // by reason
-  std::vector<DeadLetter> dead;           // newest first
-  std::vector<job::v1::Rank> ranks;       // of the trainer, if several
+  std::map<std::string, int64_t> groups;   // by state
+  std::map<std::string, int64_t> ended;    // by reason
+  std::map<std::string, int64_t> curated;  // as in Job
+  std::vector<DeadLetter> dead;            // newest first
+  std::vector<job::v1::Rank> ranks;        // of the trainer, if several
 };
 
 // Drives one job that has left the queue, from loading its model and data to its end: assigns

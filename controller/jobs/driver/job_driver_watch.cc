@@ -309,6 +309,9 @@ absl::Status JobDriver::Watch(JobRecord& record, const WorkersReport& report, ab
       live.groups[freshet::Name(static_cast<GroupState>(state))] = stats_->groups[state];
     }
     for (const auto& [reason, groups] : stats_->ended_by_reason) live.ended[reason] = groups;
+    live.curated = {{"replayed", stats_->replayed_samples},
+                    {"skipped", stats_->skipped_samples},
+                    {"limited", stats_->limited_groups}};
     live.dead = dead_;
   }
   if (evaluations_.has_value()) gauges.evaluations_skipped = evaluations_->skipped();

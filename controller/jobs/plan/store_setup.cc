@@ -45,6 +45,11 @@ StoreOptions MakeStoreOptions(const job::v1::JobSpec& spec, const std::string& j
     store.replay = ReplayOptions{replay.max_age(), replay.min_reward(), replay.capacity(),
                                  replay.max_successes()};
   }
+  if (spec.has_adaptive_rollouts()) {
+    const job::v1::AdaptiveRollouts& adaptive = spec.adaptive_rollouts();
+    store.adaptive = AdaptiveOptions{static_cast<int32_t>(adaptive.min_group_size()),
+                                     adaptive.min_reward(), adaptive.max_tokens_factor()};
+  }
   for (const auto& [name, component] : spec.reward().components()) {
     store.score_whole_groups |= SeesGroup(component);
   }

@@ -1,6 +1,7 @@
 -- Commits a trained step. Arguments: epoch, step, ordinals, content hash, the digest and attempts
 -- that the caller started from, the resulting digest. The attempt of a group with a replayed sample
--- is 'ATTEMPT:INDEX', with that sample's index in its uid.
+-- is 'ATTEMPT:INDEX', with that sample's index in its uid; of a group with fewer than G samples
+-- 'ATTEMPT:INDEX:SAMPLES', with 2 * G for no index.
 -- Returns RECEIPT: content hash, digest, lineage; or DIGEST: the digest and attempts to start from.
 local epoch, step, ordinals, content_hash = num(1), num(2), arg(3), arg(4)
 local fault = epoch_fault(epoch)
@@ -14,7 +15,8 @@ local function trained(ordinal)
   return g, f[2]
 end
 local function record_trained(g, rows, redo)
-  record('trained', J.group_size, 'head', sample_head(g, step), 'redo', redo, 'rows', rows)
+  local size = g.gs > 0 and {'samples', g.gs} or {}
+  record('trained', size_of(g), 'head', sample_head(g, step), 'redo', redo, 'rows', rows, unpack(size))
 end
 
 if step <= J.version then
@@ -54,6 +56,10 @@ for i, ordinal in ipairs(list) do
   groups[i], rows[i] = trained(ordinal)
   local g = groups[i]
   attempts[i] = g.rp > 0 and format('%d:%d', g.att, uid_index(g, g.rp - 1)) or format('%d', g.att)
+  if g.gs > 0 then
+    local index = g.rp > 0 and uid_index(g, g.rp - 1) or 2 * J.group_size
+    attempts[i] = format('%d:%d:%d', g.att, index, g.gs)
+  end
 end
 local digest = call('HGET', prefix .. 'digests', J.version)
 if digest ~= arg(5) or concat(attempts, ',') ~= arg(6) then
@@ -63,7 +69,7 @@ end
 local B = #list
 for i, g in ipairs(groups) do
   record_trained(g, rows[i], 0)
-  count('trained_samples', J.group_size)
+  count('trained_samples', size_of(g))
   count('trained_tokens', g.ntok)
 end
 bump(NOW[CLAIMED], -B)

@@ -1,8 +1,11 @@
--- Shared by the scripts that move groups: filters by reward, and the pool of successes.
+-- Shared by the scripts that move groups: filters by reward, the pool of successes, and histories.
 --
 -- {job}:pool has {ORIGIN, oldest version, descriptor, reward, score} by prompt key, packed;
 -- {job}:pool_ages has the keys by oldest version. The bytes are copies: in {job}:b:r:KEY for the pool,
 -- and in a blob of its own for each group that replays them.
+--
+-- {job}:row_history and {job}:task_history have {successes, samples, longest} by prompt key and by
+-- task, packed.
 curate = function(g)
   local POOL, POOL_AGES = prefix .. 'pool', prefix .. 'pool_ages'
   local function pool_blob(key) return prefix .. 'b:r:' .. key end
@@ -69,7 +72,7 @@ curate = function(g)
 
   local function rewards_in(f)
     local rewards = {}
-    for i = 1, J.group_size do rewards[i] = tonumber(f['r' .. (i - 1)]) end
+    for i = 1, size_of(g) do rewards[i] = tonumber(f['r' .. (i - 1)]) end
     return rewards
   end
   -- DecideReplay in curation_policy.cc.
@@ -96,7 +99,30 @@ curate = function(g)
     return J.filter == 1 and equal and 'zero_variance'
   end
 
+  -- RolloutHistories::Add in adaptive_rollouts.cc.
+  local function remember(f)
+    local ROWS, TASKS, MAX = prefix .. 'row_history', prefix .. 'task_history', 65536
+    local rewards, successes, longest = rewards_in(f), 0, 0
+    for i, reward in ipairs(rewards) do
+      if reward >= J.adaptive_min_reward then
+        successes = successes + 1
+        longest = math.max(longest, number_of_tokens(f['s' .. (i - 1)]))
+      end
+    end
+    local function add(histories, name, memory)
+      local packed = call('HGET', histories, name)
+      local old = packed and cmsgpack.unpack(packed) or {0, 0, 0}
+      call('HSET', histories, name, cmsgpack.pack({old[1] * memory + successes,
+        old[2] * memory + #rewards, math.max(old[3], longest)}))
+    end
+    add(TASKS, f.tk, 0.96875)
+    if call('HEXISTS', ROWS, f.pk) == 1 or call('HLEN', ROWS) + call('HLEN', TASKS) < MAX then
+      add(ROWS, f.pk, 0.5)
+    end
+  end
+
   local f = load_all(g.ord)
+  if J.min_group_size then remember(f) end
   if J.replay_max_age and f.pk then replay(g, f) end
   return decide_filter(rewards_in(f))
 end

@@ -9,9 +9,11 @@
 --   neq                                     1: a reward differs from the first one
 --   ls lsn hb hbt pl                        losses, last_loss, hand_backs, counted_at, place
 --   rp                                      1 + the index of the replayed sample; 0: none
+--   gs lim                                  samples of the attempt, if fewer than G, and its
+--                                           GroupLease::max_new_tokens; otherwise 0
 -- Other fields: wrk (holder), toks (its lease tokens), ph (checksum of the prompt), rw (first
 -- reward), bl (blob names of its finished samples), hd (lease tokens of its rows), pk (key of its
--- prompt in the pool). Per sample i: r (reward, only for curate()); s
+-- prompt in the pool and in the histories), tk (its task, for the histories). Per sample i: r (reward, only for curate()); s
 -- (finished) and p (partial): 'TOKEN CHECKSUM TOKENS FIRST:SUM:OFFSET:SIZE SPANS', where spans are
 -- 'lineage:version:begin:end:loss;...' (':1' follows if one begins a segment) and the bytes are in
 -- blob TOKEN:FIRST:SUM; of a replayed sample ' ORIGIN' follows, the success's
@@ -23,7 +25,7 @@
 -- A script changes its copy of a group. settle() writes the copies and the derived indexes;
 -- finish() calls it, and so must code that reads an index after a change.
 local GROUP = {'st', 'since', 'kept', 'att', 'min', 'max', 'rq', 'step', 'tok', 'fin', 'np', 'sc',
-  'lmin', 'lmax', 'ntok', 'cont', 'neq', 'lf', 'put', 'ls', 'lsn', 'hb', 'hbt', 'pl', 'rp'}
+  'lmin', 'lmax', 'ntok', 'cont', 'neq', 'lf', 'put', 'ls', 'lsn', 'hb', 'hbt', 'pl', 'rp', 'gs', 'lim'}
 -- Fields that the next attempt keeps.
 local LASTING = {st = true, since = true, kept = true, att = true, rq = true, lf = true, ls = true,
   lsn = true, hb = true, hbt = true, pl = true}
@@ -45,6 +47,9 @@ local function unpack_group(packed)
   for i = 1, #GROUP do g[GROUP[i]] = numbers[i] or 0 end -- older stores have fewer
   return g
 end
+
+-- Number of the attempt's samples.
+local function size_of(g) return g.gs > 0 and g.gs or J.group_size end
 
 local function is_open(st, kept)
   return st == LEASED or st == GENERATED or st == SCORED or (st == REQUEUED and kept == 1)
@@ -248,6 +253,7 @@ local function ends()
     end
     g.att, g.fields = g.att + 1, {'ph', f.ph}
     if f.pk then write(g, 'pk', f.pk) end
+    if f.tk then write(g, 'tk', f.tk) end
     move(g, REQUEUED, 0)
     changed(ADMISSION)
     changed(BATCH)
@@ -485,7 +491,7 @@ local function ready_score(score) return format('%d:', #score) .. score end
 -- Moves the group on if all of its samples are finished and scored. `ready`: rows and scores of a
 -- group that becomes ready now and has no per-sample fields.
 local function advance(g, ready)
-  if g.st ~= GENERATED or g.sc < J.group_size then return end
+  if g.st ~= GENERATED or g.sc < size_of(g) then return end
   move(g, SCORED)
   local label = J.filter == 1 and g.neq == 0 and 'zero_variance'
   if J.curate == 1 then label = curate(g) end
@@ -493,7 +499,7 @@ local function advance(g, ready)
   if not ready then
     ready = {rows = {}, scores = {}}
     local f, old = load_all(g.ord), {}
-    for i = 1, J.group_size do
+    for i = 1, size_of(g) do
       local index = format('%d', i - 1)
       ready.rows[i] = format('%d ', uid_index(g, i - 1)) .. f['s' .. index]
       ready.scores[i] = ready_score(f['c' .. index])

@@ -23,7 +23,8 @@ local MAX_DEAD = 1000 -- entries of the dead-letter list
 -- J: the state {job}:state, falling back to the options {job}:options (each one packed table), then
 -- to the first values of keys that create.lua does not write.
 local J
-local UNWRITTEN = {losses = 0, lost_worker = '', lost_token = 0, epoch_requests = {}, replayed_samples = 0}
+local UNWRITTEN = {losses = 0, lost_worker = '', lost_token = 0, epoch_requests = {}, replayed_samples = 0,
+  skipped_samples = 0, limited_groups = 0}
 do
   local packed = call('MGET', KEYS[1], prefix .. 'options')
   if not packed[1] or not packed[2] then return {'GONE', ''} end

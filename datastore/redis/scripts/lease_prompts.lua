@@ -4,8 +4,8 @@
 --
 -- The reason is 'KIND LINEAGE V ENGINE_LINEAGE ENGINE OUTSTANDING RUNNING TRAINED BACKLOG COUNT'
 -- and, if a group with kept tokens was refused, ' KEPT OUTSTANDING RUNNING' at that time. A lease
--- is 'TOKEN ORDINAL ATTEMPT EXPIRES CHECKSUM' and a line 'INDEX' or 'INDEX DESCRIPTOR' for each
--- missing sample.
+-- is 'TOKEN ORDINAL ATTEMPT EXPIRES CHECKSUM', with ' LIMIT' if its samples have a limit of their own,
+-- and a line 'INDEX' or 'INDEX DESCRIPTOR' for each missing sample.
 local worker, request, lineage, engine, wanted = arg(1), arg(2), num(3), num(4), num(5)
 if is_revoked(worker) then return finish('REVOKED') end
 expire()
@@ -25,20 +25,42 @@ local function admit(kept_version)
   return J.outstanding < math.max(0, J.eta + 1 - lag) * B
 end
 
+-- Decides size and limit of an attempt that has no tokens yet. DecideRollouts in
+-- adaptive_rollouts.cc.
+local function adapt(g)
+  local _, f = load(g.ord, 'pk', 'tk')
+  local packed = call('HGET', prefix .. 'row_history', f[1]) or
+    call('HGET', prefix .. 'task_history', f[2])
+  local size, limit = J.group_size, 0
+  if packed then
+    local successes, samples, longest = unpack(cmsgpack.unpack(packed))
+    local success = successes / samples
+    if success > 0.5 then
+      local rest = size - J.min_group_size
+      size = J.min_group_size + math.ceil(rest * (4 * success * (1 - success)))
+    end
+    limit = math.ceil(J.max_tokens_factor * longest)
+  end
+  set('skipped_samples', J.skipped_samples + J.group_size - size)
+  if limit > 0 then set('limited_groups', J.limited_groups + 1) end
+  update(g, 'gs', size < J.group_size and size or 0, 'lim', limit)
+end
+
 local leases, expires, token_groups, expiries = {}, now + J.ttl, {}, {}
 -- `further`: the group's toks and ph.
 local function lease(g, further)
   local lines = {}
   if g.kept == 1 then
     local f = load_all(g.ord)
-    for index = 0, J.group_size - 1 do
+    for index = 0, size_of(g) - 1 do
       if not f['s' .. index] then
         local partial = f['p' .. index]
         lines[#lines + 1] = partial and index .. ' ' .. partial or tostring(index)
       end
     end
   else
-    for index = 0, J.group_size - 1 do lines[#lines + 1] = tostring(index) end
+    if J.min_group_size then adapt(g) end
+    for index = 0, size_of(g) - 1 do lines[#lines + 1] = tostring(index) end
     g.min = engine
   end
   move(g, LEASED)
@@ -51,7 +73,9 @@ local function lease(g, further)
   token_groups[#token_groups + 1] = g.ord
   expiries[#expiries + 1] = expires
   expiries[#expiries + 1] = g.ord
-  insert(lines, 1, format('%s %s %d %d %s', token, ordinal_number(g.ord), g.att, expires, further[2]))
+  local limit = g.lim > 0 and format(' %d', g.lim) or ''
+  insert(lines, 1,
+    format('%s %s %d %d %s', token, ordinal_number(g.ord), g.att, expires, further[2]) .. limit)
   leases[#leases + 1] = concat(lines, '\n')
 end
 

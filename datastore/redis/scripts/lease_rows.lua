@@ -18,9 +18,10 @@ end
 local function lines_of(ord)
   if J.whole ~= 1 then return '' end
   local names, lines = {}, {}
-  for i = 1, J.group_size do names[i] = format('s%d', i - 1) end
+  local size = size_of(load(ord))
+  for i = 1, size do names[i] = format('s%d', i - 1) end
   local _, f = load(ord, unpack(names))
-  for i = 1, J.group_size do lines[i] = format('\n%d ', i - 1) .. f[i] end
+  for i = 1, size do lines[i] = format('\n%d ', i - 1) .. f[i] end
   return concat(lines)
 end
 local function head_of(ord, g) return format(' %d %d ', tonumber(ord), g.att) end

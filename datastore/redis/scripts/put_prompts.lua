@@ -1,8 +1,8 @@
--- Queues prompts. Arguments: count, then (ordinal, first attempt, checksum, key in the pool or "") of
--- each.
+-- Queues prompts. Arguments: count, then (ordinal, first attempt, checksum, key in pool and histories
+-- or "", task) of each. The task counts for the histories only.
 local count, previous = num(1), -1
 for i = 0, count - 1 do
-  local ordinal, attempt = num(2 + 4 * i), num(3 + 4 * i)
+  local ordinal, attempt = num(2 + 5 * i), num(3 + 5 * i)
   if ordinal < 0 or ordinal <= previous then
     return finish('INVALID', format('prompt ordinal %d does not grow after %d', ordinal, previous))
   end
@@ -20,14 +20,15 @@ end
 local queued = call('ZCARD', prefix .. 'queue')
 local added, accepted, high_water = {}, 0, J.high_water
 for i = 0, count - 1 do
-  local ordinal = num(2 + 4 * i)
+  local at = 2 + 5 * i
+  local ordinal = num(at)
   local ord = format('%016d', ordinal)
   local ended = J.above > 0 and call('SISMEMBER', prefix .. 'above', ord) == 1
   if ordinal > high_water and not ended then
     if queued + #added >= J.max_queued then break end
-    local blob = prefix .. 'b:p:' .. ord .. ':' .. arg(4 + 4 * i)
+    local blob = prefix .. 'b:p:' .. ord .. ':' .. arg(at + 2)
     if call('EXISTS', blob) == 0 then return finish('RETRY') end
-    added[#added + 1] = {ord, arg(3 + 4 * i), arg(4 + 4 * i), blob, arg(5 + 4 * i)}
+    added[#added + 1] = {ord, arg(at + 1), arg(at + 2), blob, arg(at + 3), arg(at + 4)}
   end
   high_water = math.max(high_water, ordinal)
   accepted = accepted + 1
@@ -39,6 +40,7 @@ for _, prompt in ipairs(added) do
   fresh.att, fresh.pl = tonumber(prompt[2]), tonumber(prompt[1])
   call('HSET', group_key(prompt[1]), 'n', pack_group(fresh), 'ph', prompt[3])
   if prompt[5] ~= '' then call('HSET', group_key(prompt[1]), 'pk', prompt[5]) end
+  if J.min_group_size then call('HSET', group_key(prompt[1]), 'tk', prompt[6]) end
   call('PERSIST', prompt[4])
   places[#places + 1] = fresh.pl
   places[#places + 1] = prompt[1]

@@ -63,7 +63,7 @@ local function put_run(first, behind)
       hold_writes[#hold_writes + 1] = token
       hold_writes[#hold_writes + 1] = hold_text(hold.ord, hold.index, 1, hold.worker)
       ended[#ended + 1] = token
-      if g.sc == J.group_size then
+      if g.sc == size_of(g) then
         flush()
         advance(g)
         advanced[g.ord] = true

@@ -3,8 +3,8 @@
 -- LAST_LINEAGE OLDEST NEWEST LOSS_OLDEST LOSS_NEWEST' ('' if malformed; the last two over
 -- loss-bearing tokens), the blob TOKEN:... that holds their bytes, total number of tokens; then for
 -- each sample: index, descriptor, reward ('' without a score, '-' if malformed), score.
--- Returns for each rejected sample: position, code (DEAD, RESPONSE, SCORE, RETRY), the group's min
--- version, the committed version and the current lineage.
+-- Returns for each rejected sample: position, code (DEAD, INDEX, RESPONSE, SCORE, RETRY), the group's
+-- min version (INDEX: its size), the committed version and the current lineage.
 expire()
 local argv, count_state = ARGV, count
 local HEAD, SIZE = 5, 4
@@ -35,7 +35,7 @@ end
 -- Makes the rows of the group available that have no score yet.
 local function offer_all(g)
   local f = load_all(g.ord)
-  for index = 0, J.group_size - 1 do
+  for index = 0, size_of(g) - 1 do
     if not f['c' .. index] then offer(g, index, '0') end
   end
   changed(ROWS)
@@ -48,7 +48,7 @@ local function complete(g, ready)
   -- The group stays outstanding, so admission changes only at the in-flight limit.
   if J.running == J.max_in_flight - 1 then changed(ADMISSION) end
   changed(BATCH)
-  if J.whole == 1 and g.sc < J.group_size then offer_all(g) end
+  if J.whole == 1 and g.sc < size_of(g) then offer_all(g) end
   advance(g, ready)
 end
 
@@ -88,7 +88,7 @@ end
 
 -- The group's fields for the run's samples.
 local function present(g, at, count)
-  if g.fin == J.group_size then return load_all(g.ord) end
+  if g.fin == size_of(g) then return load_all(g.ord) end
   local names, f = {}, {}
   if g.fin + g.np == 0 then return f end
   for i = at + HEAD, at + HEAD + (count - 1) * SIZE, SIZE do
@@ -146,7 +146,9 @@ local function put_each(g, at, count, loss_oldest, loss_newest)
   for i = at + HEAD, at + HEAD + (count - 1) * SIZE, SIZE do
     local index = argv[i]
     local finished = f['s' .. index]
-    if finished and finished:match('^%d+') == token then
+    if g and tonumber(index) >= size_of(g) then
+      fault('INDEX', size_of(g))
+    elseif finished and finished:match('^%d+') == token then
       count_state('duplicate_puts', 1)
     elseif finished or not live then
       count_state('fenced_puts', 1)
@@ -159,12 +161,12 @@ local function put_each(g, at, count, loss_oldest, loss_newest)
       fault('RETRY', min)
     else
       take(index, i)
-      if g.fin == J.group_size then
+      if g.fin == size_of(g) then
         flush()
         taken, live = false, false
         complete(g)
         -- The attempt may have ended, along with its samples' fields.
-        if not group_of(token) then f = {} end
+        if not group_of(token) then f, g = {}, nil end
       end
     end
     position = position + 1

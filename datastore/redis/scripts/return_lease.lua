@@ -11,7 +11,7 @@ local group, keep, seen = group_key(g.ord), J.eta > 0, {}
 for i = 0, count - 1 do
   local at = 4 + 8 * i
   local index, kind = num(at), arg(at + 1)
-  if index < 0 or index >= J.group_size or seen[index] or
+  if index < 0 or index >= size_of(g) or seen[index] or
       call('HEXISTS', group, 's' .. index) == 1 then
     return finish('INDEX', i, ordinal_number(g.ord))
   end

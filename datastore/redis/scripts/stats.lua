@@ -13,6 +13,8 @@ put('capacity_used', J.outstanding + J.trained)
 put('backlog', J.seq - J.trimmed)
 put('filtered_in_a_row', J.filtered)
 put('pooled_successes', call('HLEN', prefix .. 'pool'))
+put('skipped_samples', J.skipped_samples)
+put('limited_groups', J.limited_groups)
 for _, name in ipairs({'leases_expired', 'samples_put', 'duplicate_puts', 'fenced_puts',
   'trained_samples', 'trained_tokens', 'discarded_samples', 'discarded_tokens', 'replayed_samples'}) do
   put(name, J[name])

@@ -126,18 +126,18 @@ local function group_edge(ord)
   if g.st == LEASED then
     return edge_of('rollout', format('%s is leased to %s since ', name,
       call('HGET', group_key(ord), 'wrk')), now - g.since,
-      format(', %d of %d samples finished', g.fin, J.group_size))
+      format(', %d of %d samples finished', g.fin, size_of(g)))
   elseif g.st == REQUEUED then
     return edge_of('rollout', name .. ' waits in the queue since ', now - g.since,
       format(' for an engine at version >= %d', g.cont))
   elseif g.st == GENERATED then
     local f, held = load_all(ord), 0
-    for index = 0, J.group_size - 1 do
+    for index = 0, size_of(g) - 1 do
       if (f['u' .. index] or ''):sub(1, 1) == '2' then held = held + 1 end
     end
     return edge_of('reward', format(
       '%s has %d rows unscored, %d of them leased; in all %d rows wait and %d are leased', name,
-      J.group_size - g.sc, held, call('ZCARD', PENDING_ROWS), call('ZCARD', ROW_LEASES)))
+      size_of(g) - g.sc, held, call('ZCARD', PENDING_ROWS), call('ZCARD', ROW_LEASES)))
   end
   return edge_of('staleness', format('%s is ready with min version %d', name, g.min))
 end

@@ -126,6 +126,8 @@ TEST_F(ControllerMetricsTest, CountsDroppedSamplesByReason) {
   gauges.stats.duplicate_puts = 7;
   gauges.stats.replayed_samples = 6;
   gauges.stats.pooled_successes = 4;
+  gauges.stats.skipped_samples = 11;
+  gauges.stats.limited_groups = 8;
   gauges.stats.fenced_puts = 9;
   metrics_.OnJob(gauges);
   metrics_.OnJob(gauges);  // repeating the gauges must not count twice
@@ -137,6 +139,8 @@ TEST_F(ControllerMetricsTest, CountsDroppedSamplesByReason) {
   EXPECT_EQ(dropped(text, "duplicate"), 7);
   EXPECT_EQ(dropped(text, "replaced"), 6);
   EXPECT_EQ(text.Find("freshet_pooled_successes", {{"job", "a"}}), 4);
+  EXPECT_EQ(text.Find("freshet_skipped_samples_total", {{"job", "a"}}), 11);
+  EXPECT_EQ(text.Find("freshet_limited_groups_total", {{"job", "a"}}), 8);
   // A scorer's text must not become a label value.
   EXPECT_EQ(text.Find("freshet_groups_ended_total", {{"job", "a"}, {"reason", "dead"}}), 5);
   EXPECT_EQ(text.Find("freshet_groups_ended_total", {{"job", "a"}, {"reason", "dropped(too_old)"}}),

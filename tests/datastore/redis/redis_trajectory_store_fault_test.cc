@@ -53,6 +53,7 @@ TEST_F(RedisStoreFault, OpenReadsTheConfiguration) {
   options_.filter.zero_variance = true;
   options_.filter.min_mean = 0.1;
   options_.replay = ReplayOptions{9, 1.0 / 3, 7, 2};
+  options_.adaptive = AdaptiveOptions{2, 1.0 / 3, 1.5};
   options_.lease_ttl = absl::Milliseconds(1500);
   (void)store();
   const auto opened = RedisTrajectoryStore::Open(client_, "job", settings_);
@@ -66,8 +67,9 @@ TEST_F(RedisStoreFault, OpenReadsTheConfiguration) {
   EXPECT_EQ(options.replay->min_reward, 1.0 / 3);
   EXPECT_EQ(options.replay->capacity, 7);
   EXPECT_EQ(options.replay->max_successes, 2);
+  EXPECT_EQ(options.adaptive, options_.adaptive);
   EXPECT_THAT(Redis({"GET", "{job}:config"}).text,
-              HasSubstr(StrCat("\"format\":", kRedisReplayFormat)))
+              HasSubstr(StrCat("\"format\":", kRedisAdaptiveFormat)))
       << "older programs refuse it";
   EXPECT_EQ((*opened)->options().lease_ttl, absl::Milliseconds(1500));
   Redis({"SET", "{job}:config", "{\"job\": 1}"});
@@ -88,7 +90,7 @@ TEST_F(RedisStoreFault, AStoreOfAnotherFormatIsRefusedAndCanBeRemoved) {
   const Case cases[] = {
       {"", "store of job job: format 1 found, this program needs 3: finish the job with the older"},
       {"\"format\":2,", "format 2 found, this program needs 3: finish the job with the older"},
-      {"\"format\":5,", "format 5 found, this program needs 3: finish the job with the newer"},
+      {"\"format\":6,", "format 6 found, this program needs 3: finish the job with the newer"},
   };
   for (const Case& c : cases) {
     std::string other = config;

@@ -93,6 +93,7 @@ TEST_P(RedisTrajectoryStoreProperty, AnswersAsTheInMemoryStoreDoes) {
   EXPECT_GT(counts.ends["filtered(too_hard)"], 20);
   EXPECT_GT(counts.ends["filtered(too_easy)"], 20);
   EXPECT_GT(counts.replayed, 20);
+  EXPECT_GT(counts.skipped, 20);
   EXPECT_GT(counts.ends["dead(score_failed)"], 10);
   EXPECT_GT(counts.ends["dead(lease_failed)"], 20);
   EXPECT_GT(counts.ends["requeued(lease_failed)"], 20);
@@ -101,7 +102,8 @@ TEST_P(RedisTrajectoryStoreProperty, AnswersAsTheInMemoryStoreDoes) {
   EXPECT_GT(counts.answers["PutSample FAILED_PRECONDITION"], 100);
   EXPECT_GT(counts.answers["PutSample INVALID_ARGUMENT"], 30);
   EXPECT_GT(counts.answers["CommitStep FAILED_PRECONDITION"], 10);
-  std::string summary = StrCat("trained ", counts.trained, "; replayed ", counts.replayed);
+  std::string summary = StrCat("trained ", counts.trained, "; replayed ", counts.replayed,
+                               "; skipped ", counts.skipped);
   for (const auto& [reason, groups] : counts.ends) summary += StrCat("; ", reason, " ", groups);
   for (const auto& [answer, calls] : counts.answers) summary += StrCat("; ", answer, " ", calls);
   RecordProperty("summary", summary);

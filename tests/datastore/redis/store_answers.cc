@@ -66,7 +66,7 @@ std::string Text(const LeaseReply& reply) {
   for (const GroupLease& lease : reply.leases) {
     text += StrCat("\n  lease ", lease.token, " ", lease.ordinal, "/", lease.attempt, " until ",
                    absl::ToUnixMicros(lease.expires), " ", Text(lease.prompt), " missing ",
-                   List(lease.missing));
+                   List(lease.missing), " limit ", lease.max_new_tokens);
     for (const Response& partial : lease.partials) text += StrCat(" {", Text(partial), "}");
   }
   return text;
@@ -125,7 +125,8 @@ std::string Text(const StoreStats& stats) {
                        " backlog ", stats.ledger_backlog, " filtered ", stats.filtered_in_a_row,
                        " trained ", stats.trained_samples, "/", stats.trained_tokens, " discarded ",
                        stats.discarded_samples, "/", stats.discarded_tokens, " replayed ",
-                       stats.replayed_samples, " pool ", stats.pooled_successes, " generated ",
+                       stats.replayed_samples, " pool ", stats.pooled_successes, " skipped ",
+                       stats.skipped_samples, " limited ", stats.limited_groups, " generated ",
                        stats.generation.tokens, " idle ",
                        absl::FormatDuration(stats.generation.idle), " swap ",
                        absl::FormatDuration(stats.generation.swap));

@@ -44,6 +44,10 @@ StoreOptions HistoryOptions(uint64_t seed, Disposition disposition) {
         options.staleness.max + 1 + static_cast<int64_t>(Draw(seed, 16) % 4), 1.0,
         1 + static_cast<int64_t>(Draw(seed, 17) % 3), 1 + static_cast<int64_t>(Draw(seed, 18) % 2)};
   }
+  if (options.group_size > 1 && options.staleness.max > 0 && Draw(seed, 19) % 2 == 0) {
+    options.group_size = 3;
+    options.adaptive = AdaptiveOptions{2, 0.5, Draw(seed, 21) % 2 == 0 ? 1.5 : 0};
+  }
   options.max_filtered_in_a_row = Draw(seed, 11) % 6 == 0 ? 2 : 0;
   options.max_lease_failures = 1 + static_cast<int32_t>(Draw(seed, 12) % 4);
   options.max_hand_backs = 1 + static_cast<int32_t>(Draw(seed, 13) % 5);
@@ -71,7 +75,7 @@ StoreHistory::StoreHistory(uint64_t seed, TrajectoryStore& one, TrajectoryStore&
       clock_(clock),
       origin_(std::move(origin)),
       counts_(counts),
-      repeat_prompts_(one.options().replay.has_value()),
+      repeat_prompts_(one.options().replay.has_value() || one.options().adaptive.has_value()),
       next_ordinal_(origin_.cursor.low_water),
       version_(origin_.policy.version),
       lineage_(origin_.policy.lineage),
@@ -123,6 +127,7 @@ std::string StoreHistory::Run(int steps) {
     counts_.ends[reason.substr(0, reason.find(':'))] += groups;
   }
   counts_.replayed += stats->replayed_samples;
+  counts_.skipped += stats->skipped_samples;
   counts_.trained += stats->transitions[static_cast<int>(GroupState::kTrained)];
   return difference_;
 }

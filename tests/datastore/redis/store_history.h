@@ -21,6 +21,7 @@ struct HistoryCounts {
   std::map<std::string, int64_t> ends;     // groups by reason, at the histories' ends
   int64_t trained = 0;                     // groups
   int64_t replayed = 0;                    // samples
+  int64_t skipped = 0;                     // samples
 };
 
 // Options and origin of the history of a seed: every disposition, small bounds that are often hit.

@@ -110,10 +110,7 @@ class RolloutWorkerFixture : public testing::Test {
     options.lease_ttl = kTtl;
     StoreOrigin origin;
     origin.policy = {0, 5};
-    auto created = InMemoryTrajectoryStore::Create(options, origin, clock_);
-    EXPECT_TRUE(created.ok()) << created.status();
-    memory_ = *std::move(created);
-    store_ = std::make_unique<WatchedStore>(*memory_);
+    MakeStore(options, origin);
     worker_options_.group_size = 2;
     worker_options_.max_prompt_tokens = 2;
     worker_options_.request_prefix = "job/rollout/1/";
@@ -121,6 +118,13 @@ class RolloutWorkerFixture : public testing::Test {
     worker_options_.lease_ttl = kTtl;
     worker_options_.idle_wait = absl::ZeroDuration();
     worker_options_.sampling.max_new_tokens = 16;
+  }
+
+  void MakeStore(const StoreOptions& options, const StoreOrigin& origin) {
+    auto created = InMemoryTrajectoryStore::Create(options, origin, clock_);
+    ASSERT_TRUE(created.ok()) << created.status();
+    store_ = std::make_unique<WatchedStore>(**created);
+    memory_ = *std::move(created);
   }
 
   void PutPrompts(int64_t n) {

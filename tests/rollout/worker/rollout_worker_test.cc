@@ -39,6 +39,37 @@ TEST_F(RolloutWorkerTest, LeasesGeneratesAndDelivers) {
   EXPECT_TRUE(first.partials.empty());
 }
 
+TEST_F(RolloutWorkerTest, AGroupHasTheSizeAndTheLimitOfItsLease) {
+  StoreOptions options = store_->options();
+  options.group_size = 3;
+  options.adaptive = AdaptiveOptions{2, 1.0, 2.0};
+  StoreOrigin origin;
+  origin.policy = {0, 5};
+  MakeStore(options, origin);
+  PutPrompts(1);
+  const GroupLease lease = LeaseAsAnother(1)[0];
+  Response success;
+  success.response_ids = {1, 2, 3};
+  success.behavior_logprobs.assign(3, -0.5F);
+  success.loss_mask.assign(3, 1);
+  success.spans = {{{0, 5}, 0, 3}};
+  Score score;
+  score.reward = 1;
+  for (const int32_t index : lease.missing) {
+    const auto put =
+        store_->PutSamples({{lease.token, index, std::make_shared<const Response>(success),
+                             std::make_shared<const Score>(score)}});
+    ASSERT_TRUE(put.ok()) << put.status();
+    ASSERT_TRUE(put->front().ok()) << put->front();
+  }
+  PutPrompts(1);
+  Publish(5);
+  ASSERT_TRUE(RunUntil([&] { return AllPut(5); }).ok());
+  ASSERT_EQ(engine_.submitted.size(), 1U);
+  EXPECT_THAT(engine_.submitted[0].sample_indices, ElementsAre(0, 1));
+  EXPECT_EQ(engine_.submitted[0].sampling.max_new_tokens, 6) << "less than the job's 16";
+}
+
 TEST_F(RolloutWorkerTest, LogsTheLivesOfTheShareOfSamplesThatIsAskedFor) {
   const LogLines log;
   worker_options_.trace_ratio = 1;

@@ -23,6 +23,7 @@ TEST(StoreSetup, TheStoreIsMadeForTheJob) {
   job["filter"] =
       "{zero_variance: true, max_filtered_in_a_row: 33, min_mean_reward: 0.25, max_mean_reward: 1}";
   job["replay"] = "{max_age: 9, min_reward: 0.5, max_successes: 2}";
+  job["adaptive_rollouts"] = "{min_group_size: 2, min_reward: 0.75, max_tokens_factor: 1.5}";
   const StoreOptions store = OptionsOf(job);
   EXPECT_EQ(store.job, "tiny-7");
   EXPECT_EQ(store.staleness.max, 3);
@@ -45,6 +46,7 @@ TEST(StoreSetup, TheStoreIsMadeForTheJob) {
   EXPECT_EQ(store.replay->min_reward, 0.5);
   EXPECT_EQ(store.replay->capacity, 1024);
   EXPECT_EQ(store.replay->max_successes, 2);
+  EXPECT_EQ(store.adaptive, (AdaptiveOptions{2, 0.75, 1.5}));
   EXPECT_EQ(store.max_filtered_in_a_row, 33);
   EXPECT_TRUE(store.Validate().ok()) << store.Validate();
 }
