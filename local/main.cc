@@ -116,6 +116,8 @@ void AddServe(const freshet::Command& app) {
   const freshet::Command command = app.AddCommand("serve", "serve a model with OpenAI's API");
   command.Add("MODEL", serve.model, "Hugging Face directory").Required();
   command.Add("--listen", serve.listen, "HOST:PORT; port 0: any free one").ShowDefault();
+  command.Add("--http-listen", serve.http_listen,
+              "HOST:PORT for /healthz, /readyz and /metrics, in plaintext; default: none");
   command.Add("--name", serve.name, "the model's name in the API (default: the directory's)");
   AddComputeFlags(command, serve.compute);
   command.Add("--tool-calls", serve.tool_calls, "how the model calls tools")

@@ -17,6 +17,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "local/loaded_model.h"
+#include "local/serve_probes.h"
 #include "rollout/openai/api_service.h"
 #include "rollout/openai/generation_loop.h"
 #include "rollout/openai/tool_format.h"
@@ -80,6 +81,11 @@ absl::Status Serve(const ServeCommand& command) {
   if (!command.api_key_file.empty()) {
     FRESHET_ASSIGN_OR_RETURN(api_key, runtime::ReadBearerToken(command.api_key_file, nullptr));
   }
+  const auto counts = std::make_shared<openai::RequestCounts>();
+  std::unique_ptr<ServeProbes> probes;  // before the model, which may take minutes
+  if (!command.http_listen.empty()) {
+    FRESHET_ASSIGN_OR_RETURN(probes, ServeProbes::Start(command.http_listen, command.tls, counts));
+  }
   FRESHET_ASSIGN_OR_RETURN(const auto files, OpenModelDirectory(command.model, ModelKinds::kAny));
   FRESHET_ASSIGN_OR_RETURN(const auto tokenizer, LoadTokenizer(command.model));
   NativeEngineOptions engine_options = CommandEngineOptions(command.compute);
@@ -88,6 +94,7 @@ absl::Status Serve(const ServeCommand& command) {
   FRESHET_LOG(Info) << "event=kernels kernels=" << LogQuoted(engine->DescribeKernels());
   openai::ApiServiceOptions options =
       ServiceOptions(command, files->config(), *engine, *tokenizer, std::move(api_key));
+  options.counts = counts;
 
   GenerationQueueOptions loop_options;
   loop_options.max_waiting = command.max_waiting;
@@ -121,8 +128,10 @@ absl::Status Serve(const ServeCommand& command) {
   std::printf("serving on %s://%s\n", command.tls.enabled() ? "https" : "http",
               server->address().c_str());
   std::fflush(stdout);
+  if (probes != nullptr) probes->Serving(loop);
   while (!stop.WaitFor(absl::Hours(1))) {
   }
+  if (probes != nullptr) probes->Draining(loop);
   const absl::Duration grace = absl::Seconds(command.drain_timeout_s);
   if (!loop.Drain(grace)) {
     FRESHET_LOG(Warning) << "event=drain_timeout running=" << loop.stats().running;
@@ -136,6 +145,9 @@ absl::Status Serve(const ServeCommand& command) {
 
 absl::Status CheckListen(const ServeCommand& command) {
   FRESHET_RETURN_IF_ERROR(runtime::HttpServer::CheckListen(command.listen, kListenFlag));
+  if (!command.http_listen.empty()) {
+    FRESHET_RETURN_IF_ERROR(runtime::HttpServer::CheckListen(command.http_listen, "--http-listen"));
+  }
   if (command.tls.cert.empty() != command.tls.key.empty()) {
     return InvalidArgument("--tls-cert and --tls-key go together: ",
                            command.tls.cert.empty() ? "--tls-cert" : "--tls-key", " is missing");

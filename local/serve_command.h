@@ -13,7 +13,8 @@ namespace freshet {
 struct ServeCommand {
   std::string model;  // Hugging Face directory
   std::string listen = "127.0.0.1:8000";
-  std::string name;  // of the model; "": the directory's
+  std::string http_listen;  // of probes and metrics; "": none
+  std::string name;         // of the model; "": the directory's
   ComputeOptions compute;
   std::string tool_calls = "auto";  // auto | hermes | llama3_json | none
   std::string api_key_file;

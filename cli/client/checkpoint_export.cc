@@ -17,7 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMaxFiles = 10000;
 constexpr size_t kMaxPathBytes = 1024;
 constexpr uint64_t kMaxManifestBytes = uint64_t{16} << 20;
 constexpr const char* kManifest = "manifest.json";

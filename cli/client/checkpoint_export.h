@@ -13,11 +13,13 @@
 
 namespace freshet {
 
-// Receives the files of a checkpoint into a new folder. Files are written next to it under a
-// temporary name, verified against the checkpoint's manifest, fsynced and renamed, so an existing
-// folder is always complete. Removes partial files on failure. Not thread-safe.
+// Receives the files of a checkpoint, or generated ones, into a new folder. Files are written next
+// to it under a temporary name, verified against their manifest, fsynced and renamed, so an
+// existing folder is always complete. Removes partial files on failure. Not thread-safe.
 class CheckpointExport {
  public:
+  static constexpr size_t kMaxFiles = 10000;
+
   // FAILED_PRECONDITION: the folder exists or cannot be created.
   static absl::StatusOr<std::unique_ptr<CheckpointExport>> Begin(const std::string& folder);
   ~CheckpointExport();

@@ -284,6 +284,14 @@ absl::Status JobClient::ExportCheckpoint(
   return Stream(&JobService::Stub::ExportCheckpoint, request, options_.export_timeout, take);
 }
 
+absl::Status JobClient::ExportGenerated(
+    const std::string& job_id, int64_t after,
+    const std::function<absl::Status(const job::v1::FileChunk&)>& take) {
+  auto request = RequestFor<job::v1::ExportCheckpointRequest>(job_id);
+  request.set_generated_after(after);
+  return Stream(&JobService::Stub::ExportCheckpoint, request, options_.export_timeout, take);
+}
+
 void JobClient::CancelStreams() {
   const MutexLock lock(mu_);
   cancelled_ = true;

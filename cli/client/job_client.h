@@ -82,6 +82,9 @@ class JobClient {
                           const std::function<absl::Status(const job::v1::LedgerChunk&)>& take);
   absl::Status ExportCheckpoint(const std::string& job_id, int64_t version,
                                 const std::function<absl::Status(const job::v1::FileChunk&)>& take);
+  // The generated files of steps after `after`.
+  absl::Status ExportGenerated(const std::string& job_id, int64_t after,
+                               const std::function<absl::Status(const job::v1::FileChunk&)>& take);
 
   // Cancels running streams and calls, and all later ones. Callable from any thread.
   void CancelStreams() ABSL_LOCKS_EXCLUDED(mu_);

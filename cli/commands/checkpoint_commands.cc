@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -50,16 +51,19 @@ int List(const Session& session, const std::string& id, OutputFormat format) {
   return kExitDone;
 }
 
-int Export(const Session& session, const std::string& id, const std::string& folder, int64_t step) {
+using TakeFile = std::function<absl::Status(const job::v1::FileChunk&)>;
+
+// Receives what `ask` asks the server for into a new folder.
+int Export(const Session& session, const std::string& folder,
+           const std::function<absl::Status(const TakeFile&)>& ask) {
   absl::StatusOr<std::unique_ptr<CheckpointExport>> into = CheckpointExport::Begin(folder);
   if (!into.ok()) return FailContent(into.status());
   const Interrupt interrupt([&](int) { session.client().CancelStreams(); });
   absl::Status written = absl::OkStatus();
-  const absl::Status status =
-      session.client().ExportCheckpoint(id, step, [&](const job::v1::FileChunk& chunk) {
-        written = (*into)->Take(chunk);
-        return written;
-      });
+  const absl::Status status = ask([&](const job::v1::FileChunk& chunk) {
+    written = (*into)->Take(chunk);
+    return written;
+  });
   if (interrupt.count() > 0) {
     PrintLine("interrupted; nothing was written");
     return kExitInterrupted;
@@ -71,6 +75,9 @@ int Export(const Session& session, const std::string& id, const std::string& fol
   std::printf("%s\n", folder.c_str());
   std::fprintf(stderr, "%zu files, %sB\n", (*into)->files(),
                HumanCount(static_cast<double>((*into)->bytes())).c_str());
+  if ((*into)->files() == CheckpointExport::kMaxFiles) {
+    PrintLine("that is the most of one export; there may be more files");
+  }
   return kExitDone;
 }
 
@@ -134,8 +141,25 @@ void AddCheckpointCommands(const Command& app, ConnectionFlags& connection) {
   copy.Add("JOB", id, "id of the job").Required();
   copy.Add("DIR", folder, "new folder").Required();
   copy.Add("--step", step, "which one; the newest by default").Range(int64_t{0}, int64_t{1} << 53);
-  OnSession(copy, connection,
-            [&](const Session& session) { return Export(session, id, folder, step); });
+  OnSession(copy, connection, [&](const Session& session) {
+    return Export(session, folder, [&](const TakeFile& take) {
+      return session.client().ExportCheckpoint(id, step, take);
+    });
+  });
+
+  const Command generated = app.AddCommand("generated", "files of a job of kind generate");
+  generated.RequireCommand();
+  int64_t& after = app.Keep<int64_t>(0);
+  const Command fetch = generated.AddCommand("export", "copy them to this machine");
+  fetch.Add("JOB", id, "id of the job").Required();
+  fetch.Add("DIR", folder, "new folder").Required();
+  fetch.Add("--after", after, "only files of steps after this one; all by default")
+      .Range(int64_t{0}, int64_t{1} << 53);
+  OnSession(fetch, connection, [&](const Session& session) {
+    return Export(session, folder, [&](const TakeFile& take) {
+      return session.client().ExportGenerated(id, after, take);
+    });
+  });
 }
 
 }  // namespace freshet

@@ -549,6 +549,7 @@ absl::Status JobServiceImpl::SendCheckpoint(ControllerTerm& term,
   trainer::v1::ExportCheckpointRequest wanted;
   wanted.set_job_id(request.job_id());
   wanted.set_version(request.version());
+  if (request.has_generated_after()) wanted.set_generated_after(request.generated_after());
   return controller_.ports().trainers.ExportCheckpoint(
       address, wanted, std::min(kLongestExport, deadline - absl::Now()),
       [&sink](const trainer::v1::CheckpointChunk& chunk) {

@@ -105,7 +105,7 @@ absl::Status ApiService::CheckHeadOfModel(const std::string& path) const {
 }
 
 HttpResponse ApiService::Failure(const std::string& path, const absl::Status& status) const {
-  if (IsCompletion(path) && options_.counts != nullptr) options_.counts->Count(status);
+  if (TakesPost(path) && options_.counts != nullptr) options_.counts->Count(status);
   return ErrorResponse(status);
 }
 

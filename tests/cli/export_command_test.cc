@@ -1,4 +1,4 @@
-// checkpoint list and export, ledger verify of a job, and export to trackers.
+// checkpoint list and export, generated export, ledger verify of a job, and export to trackers.
 #include <algorithm>
 #include <filesystem>
 
@@ -60,6 +60,21 @@ TEST_F(ExportCommandTest, LeavesNothingOfABadTransfer) {
                                                             "list a names those there are"));
   EXPECT_EQ(Run({"checkpoint", "export", "a", "out", "--step", "7"}).exit_code, 4);
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+}
+
+TEST_F(ExportCommandTest, ExportsGeneratedFiles) {
+  service_.SetGenerated(
+      3, {Chunk("step-00000003.jsonl", "{}\n"),
+          Chunk("manifest.json", R"({"files":[{"name":"step-00000003.jsonl","bytes":3,)"
+                                 R"("sha256":")" +
+                                     Sha256Hex("{}\n") + R"("}]})")});
+  const ChildResult result = Run({"generated", "export", "a", "out", "--after", "2"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(folder_.Read("out/step-00000003.jsonl"), "{}\n");
+  const ChildResult none = Run({"generated", "export", "a", "rest", "--after", "3"});
+  EXPECT_EQ(none.exit_code, 4);
+  EXPECT_THAT(none.err, HasSubstr("no generated files"));
+  EXPECT_FALSE(std::filesystem::exists(folder_.File("rest")));
 }
 
 TEST_F(ExportCommandTest, VerifiesTheLedgerOfAJob) {

@@ -94,6 +94,11 @@ void FakeJobService::SetCheckpoint(std::vector<job::v1::FileChunk> chunks) {
   const MutexLock lock(mu_);
   checkpoint_ = std::move(chunks);
 }
+void FakeJobService::SetGenerated(int64_t last, std::vector<job::v1::FileChunk> chunks) {
+  const MutexLock lock(mu_);
+  last_generated_ = last;
+  generated_ = std::move(chunks);
+}
 void FakeJobService::SetLedger(std::vector<std::string> rows) {
   const MutexLock lock(mu_);
   ledger_ = std::move(rows);
@@ -274,14 +279,18 @@ grpc::Status FakeJobService::ListCheckpoints(Context*, const job::v1::ListCheckp
   return grpc::Status::OK;
 }
 
-grpc::Status FakeJobService::ExportCheckpoint(Context*, const job::v1::ExportCheckpointRequest*,
+grpc::Status FakeJobService::ExportCheckpoint(Context*,
+                                              const job::v1::ExportCheckpointRequest* request,
                                               Writer<job::v1::FileChunk>* writer) {
   std::vector<job::v1::FileChunk> chunks;
   {
     const MutexLock lock(mu_);
     const absl::Status status = Begin("ExportCheckpoint");
     if (!status.ok()) return StatusToGrpc(status);
-    chunks = checkpoint_;
+    if (request->has_generated_after() && request->generated_after() >= last_generated_) {
+      return StatusToGrpc(absl::NotFoundError("job a has no generated files of later steps"));
+    }
+    chunks = request->has_generated_after() ? generated_ : checkpoint_;
   }
   for (const job::v1::FileChunk& chunk : chunks) writer->Write(chunk);
   return grpc::Status::OK;

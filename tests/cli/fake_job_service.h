@@ -37,6 +37,8 @@ class FakeJobService final : public job::v1::JobService::Service {
   // The `authorization` header of the last List.
   std::string last_authorization() const ABSL_LOCKS_EXCLUDED(mu_);
   void SetCheckpoint(std::vector<job::v1::FileChunk> chunks) ABSL_LOCKS_EXCLUDED(mu_);
+  // The generated files of steps up to `last`.
+  void SetGenerated(int64_t last, std::vector<job::v1::FileChunk> chunks) ABSL_LOCKS_EXCLUDED(mu_);
   void SetLedger(std::vector<std::string> rows) ABSL_LOCKS_EXCLUDED(mu_);
   void SetSamples(std::vector<std::string> rows) ABSL_LOCKS_EXCLUDED(mu_);
   void SetLogs(std::vector<job::v1::LogEntry> entries) ABSL_LOCKS_EXCLUDED(mu_);
@@ -90,6 +92,8 @@ class FakeJobService final : public job::v1::JobService::Service {
   job::v1::ResumeRequest last_resume_ ABSL_GUARDED_BY(mu_);
   std::string last_authorization_ ABSL_GUARDED_BY(mu_);
   std::vector<job::v1::FileChunk> checkpoint_ ABSL_GUARDED_BY(mu_);
+  std::vector<job::v1::FileChunk> generated_ ABSL_GUARDED_BY(mu_);
+  int64_t last_generated_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::string> ledger_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> samples_ ABSL_GUARDED_BY(mu_);
   std::vector<job::v1::LogEntry> logs_ ABSL_GUARDED_BY(mu_);

@@ -10,6 +10,7 @@ for "[" and 0. Needs no packages.
 import json
 import pathlib
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -43,6 +44,12 @@ output: {samples_per_step: 32}
 """
 
 
+def free_address():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
 def score(text):
     return SCORES.get(ord(text[-1]), 0.0)
 
@@ -59,8 +66,10 @@ class RewardModel(unittest.TestCase):
              "-nodes", "-days", "1", "-subj", "/CN=rm", "-addext", "subjectAltName=IP:127.0.0.1",
              "-keyout", cls.folder / "tls.key", "-out", cls.folder / "tls.crt"],
             check=True, capture_output=True)
+        cls.probes = free_address()
         cls.process = subprocess.Popen(
             [PROGRAMS / "freshet", "serve", cls.folder / "rm", "--listen", "127.0.0.1:0",
+             "--http-listen", cls.probes,
              "--api-key-file", cls.folder / "key", "--tls-cert", cls.folder / "tls.crt",
              "--tls-key", cls.folder / "tls.key"], stdout=subprocess.PIPE, text=True)
         line = cls.process.stdout.readline()
@@ -126,6 +135,24 @@ class RewardModel(unittest.TestCase):
                  self.folder / "ids", *command[1:]], capture_output=True, text=True, check=False)
             self.assertEqual(result.returncode, 3, result.stderr)
             self.assertIn("generates no text", result.stderr)
+
+    def test_probes_and_metrics_have_a_port_of_their_own(self):
+        def get(path):
+            with urllib.request.urlopen(f"http://{self.probes}{path}", timeout=TIMEOUT_S) as answer:
+                return answer.read().decode()
+
+        def count(outcome):
+            prefix = f'freshet_openai_requests_total{{outcome="{outcome}"}} '
+            return [float(line.removeprefix(prefix)) for line in get("/metrics").splitlines()
+                    if line.startswith(prefix)][0]
+
+        self.assertEqual(get("/healthz"), "ok\n")
+        self.assertEqual(get("/readyz"), "ready\n")
+        ok, invalid = count("ok"), count("invalid")
+        self.pool(input="a")
+        self.post("/pooling", {"input": "a"})
+        self.assertEqual((count("ok"), count("invalid")), (ok + 1, invalid + 1))
+        self.assertIn("freshet_tls_certificate_expiry_timestamp_seconds", get("/metrics"))
 
     def test_other_addresses_than_loopback_need_tls_and_a_key(self):
         tls = ["--tls-cert", self.folder / "tls.crt", "--tls-key", self.folder / "tls.key"]

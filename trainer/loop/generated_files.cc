@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
+#include <map>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -30,13 +33,24 @@ std::string FileName(int64_t step) {
   return StrCat(kPrefix, digits, kSuffix);
 }
 
+// The step whose file is called `name`.
+std::optional<int64_t> StepOf(const std::string& name) {
+  const size_t end = name.find(kSuffix);
+  if (!name.starts_with(kPrefix) || end == std::string::npos) return std::nullopt;
+  int64_t of = 0;
+  if (!absl::SimpleAtoi(name.substr(kPrefix.size(), end - kPrefix.size()), &of)) {
+    return std::nullopt;
+  }
+  return name == FileName(of) ? std::optional<int64_t>(of) : std::nullopt;
+}
+
 // Whether `name` is that of a file of a step after `step`, or of one that was not finished.
 bool IsLeftOver(const std::string& name, int64_t step) {
-  const size_t end = name.find(kSuffix);
-  if (!name.starts_with(kPrefix) || end == std::string::npos) return false;
-  int64_t of = 0;
-  if (!absl::SimpleAtoi(name.substr(kPrefix.size(), end - kPrefix.size()), &of)) return false;
-  return name == StrCat(FileName(of), ".tmp") || (of > step && name == FileName(of));
+  constexpr std::string_view kUnfinished = ".tmp";
+  if (name.ends_with(kUnfinished)) {
+    return StepOf(name.substr(0, name.size() - kUnfinished.size())).has_value();
+  }
+  return StepOf(name).value_or(step) > step;
 }
 
 std::vector<GeneratedTurn> TurnsOf(const Response& response, const Decode& decode) {
@@ -83,6 +97,23 @@ GeneratedRow MakeGeneratedRow(int64_t step, const TrainSample& sample, const Dec
     row.ids = GeneratedIds{prompt.prompt_ids, response.response_ids, response.behavior_logprobs};
   }
   return row;
+}
+
+std::vector<std::string> GeneratedFiles::FilesAfter(const std::string& folder, int64_t step,
+                                                    size_t most) {
+  std::map<int64_t, std::string> paths;
+  std::error_code error;
+  fs::directory_iterator files(folder, error);
+  for (; !error && files != fs::directory_iterator(); files.increment(error)) {
+    const std::optional<int64_t> of = StepOf(files->path().filename().string());
+    if (!of.has_value() || *of <= step) continue;
+    paths.emplace(*of, files->path().string());
+    if (paths.size() > most) paths.erase(std::prev(paths.end()));
+  }
+  std::vector<std::string> found;
+  found.reserve(paths.size());
+  for (auto& [of, path] : paths) found.push_back(std::move(path));
+  return found;
 }
 
 std::string GeneratedFiles::FolderOfRun(const std::string& checkpoint_root) {

@@ -1,6 +1,7 @@
 #ifndef FRESHET_TRAINER_LOOP_GENERATED_FILES_H_
 #define FRESHET_TRAINER_LOOP_GENERATED_FILES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -31,6 +32,10 @@ class GeneratedFiles {
 
   // The folder of a run whose checkpoints are in `checkpoint_root`.
   static std::string FolderOfRun(const std::string& checkpoint_root);
+
+  // Paths of the files of steps after `step`, in the order of the steps, at most `most`. Empty:
+  // there are none.
+  static std::vector<std::string> FilesAfter(const std::string& folder, int64_t step, size_t most);
 
   // Removes the files of steps after `step`, whose samples are not part of the history, and what
   // killed processes left unfinished. FAILED_PRECONDITION: a file cannot be removed.

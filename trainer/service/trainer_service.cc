@@ -3,16 +3,22 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <optional>
+#include <sstream>
 #include <utility>
 #include <vector>
 
+#include "base/digest.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "model/bundle_proto.h"
+#include "nlohmann/json.hpp"
 #include "services/runtime/status.h"
 #include "services/runtime/unary.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/checkpoint/checkpoint_score.h"
+#include "trainer/loop/generated_files.h"
 #include "trainer/service/training_work.h"
 
 namespace freshet {
@@ -23,6 +29,8 @@ using trainer::v1::CheckpointChunk;
 
 constexpr int kThreads = 2;
 constexpr size_t kChunkBytes = 1 << 20;
+constexpr size_t kMaxGenerated = 9999;  // with the manifest as many files as clients take
+constexpr char kManifest[] = "manifest.json";
 
 // A job id names a folder, so it must not contain path components.
 absl::Status CheckJobId(const std::string& id) {
@@ -40,13 +48,18 @@ int64_t SizeOf(const CheckpointManifest& manifest) {
   return static_cast<int64_t>(bytes);
 }
 
+struct Export {
+  std::vector<fs::path> files;
+  bool list = false;  // `files` have no manifest, so one is made of what is sent
+};
+
 // Streams files chunk by chunk: the next chunk is read once the previous one was sent.
 class ExportReactor final : public grpc::ServerWriteReactor<CheckpointChunk> {
  public:
   // Call it once, on any thread. The reactor may have deleted itself when it returns.
-  void Start(absl::StatusOr<std::vector<fs::path>> files) {
-    if (!files.ok()) return Finish(runtime::StatusToGrpc(files.status()));
-    files_ = *std::move(files);
+  void Start(absl::StatusOr<Export> wanted) {
+    if (!wanted.ok()) return Finish(runtime::StatusToGrpc(wanted.status()));
+    export_ = *std::move(wanted);
     WriteNext();
   }
 
@@ -57,46 +70,98 @@ class ExportReactor final : public grpc::ServerWriteReactor<CheckpointChunk> {
   void OnDone() override { delete this; }
 
  private:
+  bool AtEnd() { return in_->peek() == std::istream::traits_type::eof(); }
+
+  // Adds the file that has been sent to the manifest.
+  void CloseFile() {
+    if (in_ != nullptr && export_.list) {
+      listed_.push_back({{"name", name_}, {"bytes", bytes_}, {"sha256", digest_->FinishHex()}});
+    }
+    in_ = nullptr;
+  }
+
+  // False: the call has been finished.
+  bool OpenNext() {
+    if (next_ < export_.files.size()) {
+      const fs::path& path = export_.files[next_++];
+      auto file = std::make_unique<std::ifstream>(path, std::ios::binary);
+      name_ = path.filename();
+      if (!file->is_open()) {
+        Finish(runtime::StatusToGrpc(
+            FailedPrecondition(name_, ": was removed meanwhile; export again")));
+        return false;
+      }
+      in_ = std::move(file);
+    } else if (export_.list) {
+      export_.list = false;
+      name_ = kManifest;
+      in_ = std::make_unique<std::istringstream>(nlohmann::json{{"files", listed_}}.dump());
+    } else {
+      Finish(grpc::Status::OK);
+      return false;
+    }
+    chunk_.set_path(name_);
+    digest_.emplace();
+    bytes_ = 0;
+    return true;
+  }
+
   void WriteNext() {
     chunk_.Clear();
-    while (!file_.is_open() || file_.peek() == std::ifstream::traits_type::eof()) {
-      if (next_ == files_.size()) return Finish(grpc::Status::OK);
-      file_ = std::ifstream(files_[next_], std::ios::binary);
-      if (!file_.is_open()) {
-        return Finish(runtime::StatusToGrpc(
-            FailedPrecondition("the checkpoint was removed meanwhile; export a newer one")));
-      }
-      chunk_.set_path(files_[next_++].filename());
-      // An empty file needs its own message.
-      if (file_.peek() == std::ifstream::traits_type::eof()) break;
+    while (in_ == nullptr || AtEnd()) {
+      CloseFile();
+      if (!OpenNext()) return;
+      if (AtEnd()) break;  // An empty file needs its own message.
     }
     std::string& data = *chunk_.mutable_data();
     data.resize(kChunkBytes);
-    file_.clear();
-    file_.read(data.data(), static_cast<std::streamsize>(data.size()));
-    data.resize(static_cast<size_t>(file_.gcount()));
-    file_.clear();
+    in_->clear();
+    in_->read(data.data(), static_cast<std::streamsize>(data.size()));
+    data.resize(static_cast<size_t>(in_->gcount()));
+    in_->clear();
+    if (export_.list) digest_->Update(data);
+    bytes_ += data.size();
     StartWrite(&chunk_);
   }
 
-  std::vector<fs::path> files_;
+  Export export_;
   size_t next_ = 0;
-  std::ifstream file_;
+  std::unique_ptr<std::istream> in_;
+  std::string name_;
+  std::optional<Sha256> digest_;
+  size_t bytes_ = 0;
+  nlohmann::json listed_ = nlohmann::json::array();
   CheckpointChunk chunk_;
 };
 
-absl::StatusOr<std::vector<fs::path>> FilesToExport(
-    const std::string& state_dir, const trainer::v1::ExportCheckpointRequest& request) {
+absl::StatusOr<Export> GeneratedToExport(const std::string& state_dir, const std::string& job,
+                                         int64_t after) {
+  Export wanted;
+  wanted.list = true;
+  for (std::string& path : GeneratedFiles::FilesAfter(
+           GeneratedFiles::FolderOfRun(CheckpointRoot(state_dir, job)), after, kMaxGenerated)) {
+    wanted.files.emplace_back(std::move(path));
+  }
+  if (!wanted.files.empty()) return wanted;
+  return NotFound("job ", job, " has no generated files of steps after ", after,
+                  "; a job of kind generate writes one per step");
+}
+
+absl::StatusOr<Export> FilesToExport(const std::string& state_dir,
+                                     const trainer::v1::ExportCheckpointRequest& request) {
   FRESHET_RETURN_IF_ERROR(CheckJobId(request.job_id()));
+  if (request.has_generated_after()) {
+    return GeneratedToExport(state_dir, request.job_id(), request.generated_after());
+  }
   for (const auto& [path, manifest] :
        ListCheckpoints(CheckpointRoot(state_dir, request.job_id()))) {
     if (request.version() >= 0 && manifest.policy.version != request.version()) continue;
-    std::vector<fs::path> files;
+    Export wanted;
     for (const CheckpointManifest::File& file : manifest.files) {
-      files.push_back(fs::path(path) / file.name);
+      wanted.files.push_back(fs::path(path) / file.name);
     }
-    files.push_back(fs::path(path) / "manifest.json");  // last, as when writing
-    return files;
+    wanted.files.push_back(fs::path(path) / kManifest);  // last, as when writing
+    return wanted;
   }
   return StatusOf(absl::StatusCode::kNotFound, "job ", request.job_id(), " has no checkpoint",
                   request.version() >= 0 ? StrCat(" of step ", request.version()) : std::string());

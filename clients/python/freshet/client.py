@@ -316,6 +316,20 @@ class Client:
         )
         return path
 
+    def export_generated(
+        self, id: str, folder: str | os.PathLike, *, after: int = 0
+    ) -> pathlib.Path:
+        """Downloads the files of a job of kind generate, of the steps after `after`, into a new folder.
+
+        At most 9,999 files. Everything else is as for export_checkpoint.
+        """
+        path = pathlib.Path(folder)
+        request = pb.ExportCheckpointRequest(job_id=id, generated_after=after)
+        write_checkpoint(
+            self._connection.stream("ExportCheckpoint", request, _EXPORT_SECONDS), path
+        )
+        return path
+
     def ledger(self, id: str) -> Iterator[dict[str, Any]]:
         """Yields the job's ledger, oldest row first: which samples were trained on, in which step."""
         seq = 0

@@ -2,7 +2,7 @@
 
 {{/* Port of a role's gRPC services. */}}
 {{- define "freshet.port" -}}
-{{- get (dict "controller" 7070 "rollout" 7071 "reward" 7072 "env" 7073 "trainer" 7074 "environment" 7081) . -}}
+{{- get (dict "controller" 7070 "rollout" 7071 "reward" 7072 "env" 7073 "trainer" 7074 "environment" 7081 "model" 8000) . -}}
 {{- end -}}
 
 {{/* Arguments of every program: dict root, role, cfg, optional: component. */}}

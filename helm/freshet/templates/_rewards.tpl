@@ -9,7 +9,10 @@ ask (`reward.judge`, `reward.rewardModel`).
 {{- $cfg := index . 1 -}}
 {{- $python := $cfg.python -}}
 {{- $sandbox := $cfg.sandbox -}}
-{{- $servers := list (list "judge" $cfg.judge) (list "reward-model" $cfg.rewardModel) -}}
+{{- $servers := list -}}
+{{- range $flag, $server := dict "judge" $cfg.judge "reward-model" $cfg.rewardModel -}}
+{{- $servers = append $servers (list $flag (fromYaml (include "freshet.askedModel" (list $root $flag $server)))) -}}
+{{- end -}}
 args:
   {{- range $servers }}
   {{- $flag := index . 0 }}
@@ -19,8 +22,8 @@ args:
   {{- if .apiKeySecret.name }}
   - {{ printf "--%s-token-file=/%s/key/%s" $flag $flag .apiKeySecret.key | quote }}
   {{- end }}
-  {{- if .caConfigMap.name }}
-  - {{ printf "--%s-ca=/%s/ca/%s" $flag $flag .caConfigMap.key | quote }}
+  {{- if .ca }}
+  - {{ printf "--%s-ca=%s" $flag .ca | quote }}
   {{- end }}
   {{- end }}
   {{- end }}

@@ -16,6 +16,10 @@ All certificates, as a YAML list of {name, dnsNames, ipAddresses}. Peers and pol
 {{- $served = append $served (printf "env-%s" .) -}}
 {{- $roles = append $roles (printf "env-%s" .) -}}
 {{- end -}}
+{{- range fromYamlArray (include "freshet.modelPools" .) -}}
+{{- $served = append $served (printf "model-%s" .) -}}
+{{- $roles = append $roles (printf "model-%s" .) -}}
+{{- end -}}
 {{- $out := list -}}
 {{- range $role := $roles -}}
 {{- $names := list (include "freshet.peerName" (list $root $role)) -}}

@@ -6,6 +6,7 @@
 {{- include "freshet.validatePools" . -}}
 {{- include "freshet.validateRoles" . -}}
 {{- include "freshet.validateEnvironments" . -}}
+{{- include "freshet.validateModels" . -}}
 {{- if and .Values.metrics.podMonitor.enabled .Values.metrics.serviceMonitor.enabled -}}
 {{- fail "metrics.podMonitor.enabled and metrics.serviceMonitor.enabled are both true: every pod would be scraped twice; set one of them to false" -}}
 {{- end -}}
@@ -83,7 +84,7 @@
 {{- fail (printf "tls.generated.renewBeforeDays is %d: it must be below tls.generated.validityDays, %d" (int $tls.generated.renewBeforeDays) (int $tls.generated.validityDays)) -}}
 {{- end -}}
 {{- range $name, $names := $tls.generated.extra -}}
-{{- if or (has $name (list "controller" "rollout" "reward" "env" "trainer" "redis" "keda" "user" "sandbox")) (hasPrefix "env-" $name) -}}
+{{- if or (has $name (list "controller" "rollout" "reward" "env" "trainer" "redis" "keda" "user" "sandbox")) (hasPrefix "env-" $name) (hasPrefix "model-" $name) -}}
 {{- fail (printf "tls.generated.extra.%s: %s is a role or a pool of the chart; choose another name" $name $name) -}}
 {{- end -}}
 {{- end -}}

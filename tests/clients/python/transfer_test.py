@@ -91,6 +91,12 @@ class TransferTest(RecordedCase):
             self.client.export_checkpoint("a", folder)
         self.assertEqual(len(self.service.requests["ExportCheckpoint"]), 1)
 
+    def test_generated_files_become_a_folder(self):
+        self.service.answer("ExportCheckpoint", chunks({"step-00000003.jsonl": b"{}\n"}))
+        folder = self.client.export_generated("a", self.folder / "data", after=2)
+        self.assertEqual((folder / "step-00000003.jsonl").read_bytes(), b"{}\n")
+        self.assertEqual(self.service.requests["ExportCheckpoint"][0].generated_after, 2)
+
     def assert_nothing_stays(self, answer, error, text):
         self.service.answer("ExportCheckpoint", answer)
         with self.assertRaisesRegex(error, text):

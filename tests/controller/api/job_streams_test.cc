@@ -231,6 +231,21 @@ TEST_F(JobStreamsTest, ExportsACheckpointFileByFile) {
   EXPECT_EQ(missing->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
+TEST_F(JobStreamsTest, ExportsGeneratedFiles) {
+  Serve();
+  Run("a");
+  job::v1::ExportCheckpointRequest request;
+  request.set_job_id("a");
+  request.set_generated_after(5);
+  const auto context = runtime::CallWithin(kGuard);
+  const auto reader = stub().ExportCheckpoint(context.get(), request);
+  job::v1::FileChunk chunk;
+  ASSERT_TRUE(reader->Read(&chunk));
+  EXPECT_EQ(chunk.path(), "after 5");
+  EXPECT_FALSE(reader->Read(&chunk));
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
 TEST_F(JobStreamsTest, TheLedgerIsReadFromWhereTheCallerStopped) {
   Serve();
   Run("a");

@@ -8,6 +8,7 @@
 #include "base/digest.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/model/test_directory.h"
 #include "trainer/checkpoint/checkpoint_folder.h"
 #include "trainer/checkpoint/checkpoint_score.h"
@@ -63,6 +64,15 @@ class TrainerServiceTest : public testing::Test {
     trainer::v1::ExportCheckpointRequest request;
     request.set_job_id(job);
     request.set_version(version);
+    return Export(request);
+  }
+  grpc::Status ExportGenerated(const std::string& job, int64_t after) {
+    trainer::v1::ExportCheckpointRequest request;
+    request.set_job_id(job);
+    request.set_generated_after(after);
+    return Export(request);
+  }
+  grpc::Status Export(const trainer::v1::ExportCheckpointRequest& request) {
     grpc::ClientContext context;
     context.set_deadline(Deadline());
     const auto reader = stub_->ExportCheckpoint(&context, request);
@@ -130,6 +140,32 @@ TEST_F(TrainerServiceTest, ExportsTheFilesOfTheManifestAndThenTheManifest) {
   ASSERT_TRUE(Export("job", 2).ok());
   EXPECT_THAT(names_, newest);
   EXPECT_NE(Sha256Hex(last_), sha256);
+}
+
+TEST_F(TrainerServiceTest, ExportsGeneratedFilesAndThenAManifestOfThem) {
+  Save(2);
+  const std::string large(2'500'000, 'x');  // more than two chunks
+  dir_.Write("jobs/job/generated/step-00000002.jsonl", large);
+  dir_.Write("jobs/job/generated/step-00000001.jsonl", "{}\n");
+  dir_.Write("jobs/job/generated/step-00000003.jsonl", "");
+  dir_.Write("jobs/job/generated/step-00000004.jsonl.tmp", "{");
+  dir_.Write("jobs/job/generated/notes.jsonl", "{}");
+  ASSERT_TRUE(ExportGenerated("job", 0).ok());
+  EXPECT_THAT(names_, ElementsAre("step-00000001.jsonl", "step-00000002.jsonl",
+                                  "step-00000003.jsonl", "manifest.json"));
+  const auto entry = [](const char* name, const std::string& content) {
+    return nlohmann::json{
+        {"name", name}, {"bytes", content.size()}, {"sha256", Sha256Hex(content)}};
+  };
+  EXPECT_EQ(nlohmann::json::parse(last_).at("files"),
+            nlohmann::json::array({entry("step-00000001.jsonl", "{}\n"),
+                                   entry("step-00000002.jsonl", large),
+                                   entry("step-00000003.jsonl", "")}));
+  ASSERT_TRUE(ExportGenerated("job", 2).ok());
+  EXPECT_THAT(names_, ElementsAre("step-00000003.jsonl", "manifest.json"));
+  EXPECT_EQ(ExportGenerated("job", 3).error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(ExportGenerated("other", 0).error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(ExportGenerated("../job", 0).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
 TEST_F(TrainerServiceTest, AnswersForJobsWithoutCheckpoints) {

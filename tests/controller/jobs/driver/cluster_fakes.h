@@ -163,6 +163,11 @@ class FakeTrainerGateway final : public TrainerGateway {
   absl::Status ExportCheckpoint(
       const std::string&, const trainer::v1::ExportCheckpointRequest& request, absl::Duration,
       const std::function<absl::Status(const trainer::v1::CheckpointChunk&)>& sink) override {
+    if (request.has_generated_after()) {
+      trainer::v1::CheckpointChunk chunk;
+      chunk.set_path(StrCat("after ", request.generated_after()));
+      return sink(chunk);
+    }
     if (request.version() > 3) return NotFound("no checkpoint of version ", request.version());
     for (const char* path : {"config.json", "model.safetensors"}) {
       trainer::v1::CheckpointChunk chunk;

@@ -1,4 +1,4 @@
-#include "rollout/service/endpoint_metrics.h"
+#include "rollout/openai/endpoint_metrics.h"
 
 namespace freshet {
 

@@ -1,5 +1,5 @@
-#ifndef FRESHET_ROLLOUT_SERVICE_ENDPOINT_METRICS_H_
-#define FRESHET_ROLLOUT_SERVICE_ENDPOINT_METRICS_H_
+#ifndef FRESHET_ROLLOUT_OPENAI_ENDPOINT_METRICS_H_
+#define FRESHET_ROLLOUT_OPENAI_ENDPOINT_METRICS_H_
 
 #include <array>
 
@@ -8,7 +8,7 @@
 
 namespace freshet {
 
-// Prometheus metrics of a rollout's OpenAI endpoint. Not thread-safe.
+// Prometheus metrics of a server of the OpenAI API. Not thread-safe.
 class EndpointMetrics {
  public:
   // `registry` must outlive this object.
@@ -23,4 +23,4 @@ class EndpointMetrics {
 
 }  // namespace freshet
 
-#endif  // FRESHET_ROLLOUT_SERVICE_ENDPOINT_METRICS_H_
+#endif  // FRESHET_ROLLOUT_OPENAI_ENDPOINT_METRICS_H_
