@@ -5,12 +5,10 @@
 #include <set>
 
 #include "base/str_cat.h"
-#include "controller/jobs/record/job_record.h"
+#include "job/job_id.h"
 
 namespace freshet {
 namespace {
-
-constexpr size_t kMaxIdLength = 63;
 
 // Which of the jobs exist already.
 absl::StatusOr<std::set<std::string>> KnownJobs(
@@ -44,7 +42,7 @@ std::string MakeTeamId(const std::vector<JobResult>& jobs, uint64_t random_bits)
   size_t longest = 0;
   for (const JobResult& job : jobs) longest = std::max(longest, job.policy.size());
   constexpr size_t kSuffix = 9;  // "-xxxxxxxx"
-  const size_t room = kMaxIdLength - std::min(kMaxIdLength, longest + 1 + kSuffix);
+  const size_t room = kMaxJobIdLength - std::min(kMaxJobIdLength, longest + 1 + kSuffix);
   const JobResult& first = jobs.front();
   return MakeJobId(first.spec.team().substr(0, std::max<size_t>(room, 1)), random_bits);
 }

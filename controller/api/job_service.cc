@@ -14,6 +14,7 @@
 #include "controller/jobs/plan/team_plan.h"
 #include "datastore/ledger.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "job/job_id.h"
 #include "job/job_yaml.h"
 #include "services/runtime/channel.h"
 #include "services/runtime/status.h"

@@ -121,9 +121,9 @@ grpc::Status FakeJobService::Submit(Context*, const job::v1::SubmitRequest* requ
   const absl::Status status = Begin("Submit");
   if (!status.ok()) return StatusToGrpc(status);
   last_submit_ = *request;
-  const JobResult parsed = ParseJob(request->yaml(), request->file_name(),
-                                    {request->overrides().begin(), request->overrides().end()},
-                                    request->policy());
+  const JobResult parsed =
+      ParseJob(request->yaml(), request->file_name(),
+               {request->overrides().begin(), request->overrides().end()}, request->policy());
   if (!parsed.errors.empty()) return StatusToGrpc(ErrorsToStatus(parsed.errors));
   const std::string id = request->job_id().empty()
                              ? StrCat(parsed.spec.name(), "-", jobs_.size() + 1)
@@ -144,9 +144,9 @@ grpc::Status FakeJobService::Validate(Context*, const job::v1::ValidateRequest* 
   const MutexLock lock(mu_);
   const absl::Status status = Begin("Validate");
   if (!status.ok()) return StatusToGrpc(status);
-  const JobResult parsed = ParseJob(request->yaml(), request->file_name(),
-                                    {request->overrides().begin(), request->overrides().end()},
-                                    request->policy());
+  const JobResult parsed =
+      ParseJob(request->yaml(), request->file_name(),
+               {request->overrides().begin(), request->overrides().end()}, request->policy());
   if (!parsed.errors.empty()) return StatusToGrpc(ErrorsToStatus(parsed.errors));
   *reply->mutable_spec() = parsed.spec;
   reply->set_yaml(WriteJobYaml(parsed.spec));

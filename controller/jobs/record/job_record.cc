@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cctype>
 
-#include "base/digest.h"
 #include "base/proto_time.h"
 #include "base/str_cat.h"
 #include "base/utf8.h"
 #include "datastore/job_records.h"
 #include "job/eval_sets.h"
+#include "job/job_id.h"
 
 namespace freshet {
 namespace {
@@ -22,7 +22,6 @@ using job::v1::JOB_STATE_STARTING;
 using job::v1::JOB_STATE_SUCCEEDED;
 using job::v1::JobState;
 
-constexpr size_t kMaxIdLength = 63;
 constexpr size_t kMaxReasonBytes = 4096;
 
 bool IsLegal(JobState from, JobState to) {
@@ -293,22 +292,12 @@ absl::Status ValidateJobId(const std::string& id) {
   const auto allowed = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' || c == '-';
   };
-  const bool good = !id.empty() && id.size() <= kMaxIdLength &&
+  const bool good = !id.empty() && id.size() <= kMaxJobIdLength &&
                     std::isalnum(static_cast<unsigned char>(id.front())) != 0 &&
                     std::all_of(id.begin(), id.end(), allowed);
   if (good) return absl::OkStatus();
-  return InvalidArgument("must be 1 to ", kMaxIdLength,
+  return InvalidArgument("must be 1 to ", kMaxJobIdLength,
                          " letters, digits, '.', '_' and '-', beginning with a letter or digit");
-}
-
-std::string MakeJobId(const std::string& name, uint64_t random_bits) {
-  const std::string suffix = Hex64(random_bits).substr(0, 8);
-  std::string stem;
-  for (const char c : name.substr(0, kMaxIdLength - suffix.size() - 1)) {
-    stem += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '-';
-  }
-  if (stem.empty() || stem.front() == '-') stem.insert(0, "job");
-  return StrCat(stem.substr(0, kMaxIdLength - suffix.size() - 1), "-", suffix);
 }
 
 int64_t EvaluatedVersion(const JobRecord& record, const std::string& name) {

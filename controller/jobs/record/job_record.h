@@ -80,8 +80,6 @@ const char* RoleName(cluster::v1::Role role);
 // INVALID_ARGUMENT unless `id` has 1 to 63 letters, digits, '.', '_' and '-', starts with a letter
 // or digit, and is not kClusterTag.
 absl::Status ValidateJobId(const std::string& id);
-// NAME-xxxxxxxx, truncated to the maximum id length.
-std::string MakeJobId(const std::string& name, uint64_t random_bits);
 
 // Largest version for which the evaluation set `name` is done, -1 if none.
 int64_t EvaluatedVersion(const JobRecord& record, const std::string& name);

@@ -4,6 +4,7 @@
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "job/job_id.h"
 
 namespace freshet {
 namespace {

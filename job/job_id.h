@@ -1,0 +1,17 @@
+#ifndef FRESHET_JOB_JOB_ID_H_
+#define FRESHET_JOB_JOB_ID_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace freshet {
+
+inline constexpr size_t kMaxJobIdLength = 63;
+
+// NAME-xxxxxxxx, truncated to the maximum id length.
+std::string MakeJobId(const std::string& name, uint64_t random_bits);
+
+}  // namespace freshet
+
+#endif  // FRESHET_JOB_JOB_ID_H_
