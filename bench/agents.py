@@ -15,6 +15,8 @@ team      examples/team, two policies, and as a control the same with a worker t
 notes     examples/notes.yaml, and as a control the same in one conversation, which the context cuts off
 budget    examples/budget.yaml, and as a control the same without a reward for the budget
 replay    examples/sparse.yaml, and as a control the same with a success pool that stays empty
+entropy   examples/smoke.yaml at a learning rate that is too high for it, with loss.entropy_control, and as a control without
+calls     examples/calculator.yaml with loss.token_weights for the tool calls, and as a control without
 
 Prints one line per figure and writes build/bench/agents.json. Exits with 1 if a goal is missed.
 """
@@ -309,8 +311,23 @@ def replay(binaries, seeds):
     return rows_of("replay", "right answers, after training", "without replay", 10, *results)
 
 
+def entropy(binaries, seeds):
+    settings = ("trainer.steps=30", "warmup.sft.steps=40", "optimizer.learning_rate=1.5e-3",
+                "loss.entropy_control={low: 0.1, high: 0.4}")
+    off = "loss.entropy_control={low: 1000, high: 1000}"  # the entropy is never that high
+    results = compare(binaries, seeds, "smoke.yaml", "exact", [], settings, (off,))
+    return rows_of("entropy", "right answers, steps 21 to 30", "without entropy control", 1.5, *results)
+
+
+def calls(binaries, seeds):
+    settings = ("trainer.steps=30", "optimizer.learning_rate=1.0e-4")
+    weights = 'loss.token_weights=[{begin: "[", end: "]", weight: 8}]'
+    results = compare(binaries, seeds, "calculator.yaml", "answer", [], (*settings, weights), ("loss.token_weights=[]",))
+    return rows_of("calls", "right answers, steps 21 to 30", "all tokens weigh the same", 1.05, *results)
+
+
 EXAMPLES = {"code": code, "openenv": openenv, "turns": turns, "mcp": mcp, "notes": notes, "tasks": tasks, "team": team,
-            "budget": budget, "replay": replay}
+            "budget": budget, "replay": replay, "entropy": entropy, "calls": calls}
 
 
 def main():
