@@ -16,6 +16,9 @@ notes     examples/notes.yaml, and as a control the same in one conversation, wh
 budget    examples/budget.yaml, and as a control the same without a reward for the budget
 adaptive  examples/adaptive.yaml, and as a control the same with groups of one size and no limit of their own
 replay    examples/sparse.yaml, and as a control the same with a success pool that stays empty
+entropy   examples/smoke.yaml at a learning rate that is too high for it, with loss.entropy_control, and as a control without
+calls     examples/calculator.yaml with loss.token_weights for the tool calls, and as a control without
+certain   examples/calculator.yaml with loss.turn_entropy_share, and as a control without
 
 Prints one line per figure and writes build/bench/agents.json. Exits with 1 if a goal is missed.
 """
@@ -326,8 +329,38 @@ def adaptive(binaries, seeds):
     return rows
 
 
+def entropy(binaries, seeds):
+    settings = ("trainer.steps=30", "warmup.sft.steps=40", "optimizer.learning_rate=1.5e-3",
+                "loss.entropy_control={low: 0.1, high: 0.4}")
+    off = "loss.entropy_control={low: 1000, high: 1000}"  # the entropy is never that high
+    results = compare(binaries, seeds, "smoke.yaml", "exact", [], settings, (off,))
+    return rows_of("entropy", "right answers, steps 21 to 30", "without entropy control", 1.5, *results)
+
+
+def calls(binaries, seeds):
+    settings = ("trainer.steps=30", "optimizer.learning_rate=1.0e-4")
+    weights = 'loss.token_weights=[{begin: "[", end: "]", weight: 8}]'
+    results = compare(binaries, seeds, "calculator.yaml", "answer", [], (*settings, weights), ("loss.token_weights=[]",))
+    return rows_of("calls", "right answers, steps 21 to 30", "all tokens weigh the same", 1.05, *results)
+
+
+def certain(binaries, seeds):
+    results, tokens, times = {0.8: [], 1: []}, {0.8: [], 1: []}, []
+    for seed in range(1, seeds + 1):
+        for share in results:
+            settings = ("trainer.steps=40", f"loss.turn_entropy_share={share}")
+            _, rows, seconds = run_example(binaries, "calculator.yaml", seed, [], settings)
+            steps = [row for row in rows if "step" in row]
+            results[share].append(statistics.mean(row["reward_mean"] for row in steps[-10:]))
+            tokens[share].append(sum(row["tokens_trained"] for row in steps))
+            times.append(seconds)
+    used = statistics.median(ours / theirs for ours, theirs in zip(tokens[0.8], tokens[1]))
+    return [*rows_of("certain", "right answers, steps 31 to 40", "loss on all turns", 0.98, results[0.8], results[1], max(times)),
+            figures.bound("certain: tokens with a loss, of the control's", used, 0.85, "of 1", lower_is_better=True)]
+
+
 EXAMPLES = {"code": code, "openenv": openenv, "turns": turns, "mcp": mcp, "notes": notes, "tasks": tasks, "team": team,
-            "budget": budget, "replay": replay, "adaptive": adaptive}
+            "budget": budget, "replay": replay, "adaptive": adaptive, "entropy": entropy, "calls": calls, "certain": certain}
 
 
 def main():
