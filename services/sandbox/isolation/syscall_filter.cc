@@ -144,7 +144,7 @@ absl::StatusOr<std::string> MakeLastFilter(Supervisor supervisor) {
   Rules rules(filter.get());
   for (const char* name : kForSupervision) rules.Add(SCMP_ACT_ERRNO(ENOSYS), name);
   if (supervisor == Supervisor::kNamespace) {
-    for (const char* name : {"kill", "tgkill"}) {
+    for (const char* name : {"kill", "tkill", "tgkill"}) {
       // The first process of the namespace, and all processes.
       for (const uint64_t target : {uint64_t{1}, kLowHalf}) {
         rules.Add(SCMP_ACT_ERRNO(EPERM), name, {Masked(0, kLowHalf, target)});
@@ -201,7 +201,7 @@ absl::StatusOr<std::string> MakeFirstFilter(Supervisor supervisor) {
   const uint32_t ask = supervisor == Supervisor::kWorker ? SCMP_ACT_NOTIFY : SCMP_ACT_ALLOW;
   rules.Add(ask, "clone", {Masked(0, kForbiddenClone | CLONE_THREAD, 0)});
   rules.Add(ask, "clone", {Masked(0, kForbiddenClone | kThread, kThread)});
-  for (const char* name : {"fork", "vfork", "kill", "tgkill"}) rules.Add(ask, name);
+  for (const char* name : {"fork", "vfork", "kill", "tkill", "tgkill"}) rules.Add(ask, name);
   FRESHET_RETURN_IF_ERROR(rules.status());
   return Export(filter.get());
 }

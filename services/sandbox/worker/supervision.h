@@ -24,6 +24,10 @@ CallDecision DecideStart(int64_t started, int64_t most, bool ended);
 // process, 0 for the sender's group, or -G for group G. `members`: the program's processes. Pure.
 CallDecision DecideSignal(pid_t target, const std::vector<pid_t>& members);
 
+// Whether thread `caller` may signal thread `target`: only itself, as raise() and abort() of musl
+// do with tkill(2). Another thread may be any process's. Pure.
+CallDecision DecideThreadSignal(pid_t target, pid_t caller);
+
 // Answers the system calls that the filter of one program leaves to the supervisor.
 class Supervision {
  public:

@@ -31,5 +31,12 @@ TEST(DecideSignal, OnlyTheProgramsOwnProcesses) {
   }
 }
 
+TEST(DecideThreadSignal, OnlyTheCallerItself) {
+  EXPECT_EQ(DecideThreadSignal(10, 10).error, 0);
+  for (const pid_t other : {11, 1, 0, -1, -10}) {
+    EXPECT_EQ(DecideThreadSignal(other, 10).error, ENOSYS) << other;
+  }
+}
+
 }  // namespace
 }  // namespace freshet::sandbox
