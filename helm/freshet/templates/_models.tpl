@@ -47,7 +47,7 @@ ca: {{ if $server.caConfigMap.name }}/{{ $flag }}/ca/{{ $server.caConfigMap.key 
 {{- end -}}
 {{- end -}}
 
-{{/* The pod of a pool: list ROOT POOL CFG. */}}
+{{/* The pod of a pool: list ROOT POOL CFG ANNOTATIONS. */}}
 {{- define "freshet.modelPod" -}}
 {{- $root := index . 0 -}}
 {{- $name := index . 1 -}}
@@ -65,7 +65,7 @@ metadata:
     {{- with $cfg.podLabels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
-  {{- with merge (deepCopy $cfg.podAnnotations) $root.Values.commonAnnotations }}
+  {{- with merge (deepCopy (index . 3)) $cfg.podAnnotations $root.Values.commonAnnotations }}
   annotations:
     {{- toYaml . | nindent 4 }}
   {{- end }}

@@ -166,7 +166,7 @@
 {{- $sandbox := .Values.reward.sandbox -}}
 {{- $class := ternary $sandbox.pods.runtimeClassName .Values.reward.runtimeClassName $sandbox.pods.enabled -}}
 {{- if and .Values.reward.enabled $sandbox.enabled (ne $sandbox.isolation "any") (regexMatch "gvisor|runsc" $class) -}}
-{{- fail (printf "%s.runtimeClassName is %s: gVisor has neither Landlock nor seccomp's notifications, so the sandbox would not start with reward.sandbox.isolation %s; set that to any, or use another class, such as Kata's" (ternary "reward.sandbox.pods" "reward" $sandbox.pods.enabled) $class $sandbox.isolation) -}}
+{{- fail (printf "%s.runtimeClassName is %s: gVisor lacks seccomp's notifications, so the sandbox would not start with reward.sandbox.isolation %s; set that to any, or use another class, such as Kata's" (ternary "reward.sandbox.pods" "reward" $sandbox.pods.enabled) $class $sandbox.isolation) -}}
 {{- end -}}
 {{- if include "freshet.sandboxPods" . -}}
 {{- if not (include "freshet.tls" .) -}}
