@@ -21,7 +21,7 @@ struct FreshetConfinement {
   uint64_t filter_size;       // of the first filter, whose notifications the worker answers
   uint64_t last_filter_size;  // of the second one
   // Instead of Landlock and notifications, for kernels without them: absolute paths. The program
-  // gets namespaces of its own, in which `root` (RootFolder) is the root, with `folder` as its
+  // gets namespaces of its own, in which `root` (MakeRootFolder) is the root, with `folder` as its
   // working folder, kProgramFolder, and `built`, if not "", as kBuiltFolder.
   char root[kFreshetMaxPathBytes];  // "": Landlock and notifications
   char folder[kFreshetMaxPathBytes];

@@ -23,8 +23,9 @@ namespace {
 
 constexpr mode_t kUnlisted = 0111;
 
-absl::Status Refused(std::string_view what) {
-  return StatusOf(absl::StatusCode::kUnavailable, "mounting ", what, ": ", std::strerror(errno));
+absl::Status Refused(std::string_view what, std::string_view hint = "") {
+  return StatusOf(absl::StatusCode::kUnavailable, "mounting ", what, ": ", std::strerror(errno),
+                  hint);
 }
 
 // Makes the folders above `path` below `root`.
@@ -54,8 +55,11 @@ absl::Status Show(const std::string& root, const std::string& path) {
   FRESHET_RETURN_IF_ERROR(MakeFoldersAbove(root, path));
   FRESHET_RETURN_IF_ERROR(MakePlace(place, S_ISDIR(about.st_mode)));
   struct statvfs mounted {};
-  if (::mount(path.c_str(), place.c_str(), nullptr, MS_BIND, nullptr) != 0 ||
-      ::statvfs(place.c_str(), &mounted) != 0 ||
+  if (::mount(path.c_str(), place.c_str(), nullptr, MS_BIND, nullptr) != 0) {
+    // A user namespace may not show what another one's mounts cover.
+    return errno == EINVAL ? Refused(path, "; is something mounted below it?") : Refused(path);
+  }
+  if (::statvfs(place.c_str(), &mounted) != 0 ||
       ::mount(nullptr, place.c_str(), nullptr,
               MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | KeptMountFlags(mounted.f_flag),
               nullptr) != 0) {
@@ -107,7 +111,7 @@ absl::Status MakeRootFolder(const std::string& root, const std::vector<std::stri
   const std::vector<std::string> shown = WithoutNested(std::move(wanted));
   if (::mkdir(root.c_str(), 0700) != 0 && errno != EEXIST) return Refused(root);
   if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
-    return Refused("privately");
+    return Refused("/ as private");
   if (::mount("tmpfs", root.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m") != 0) {
     return Refused(root);
   }

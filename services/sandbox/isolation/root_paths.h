@@ -6,7 +6,7 @@
 
 namespace freshet::sandbox {
 
-// Folders of RootFolder, in which each program's own are mounted.
+// Folders of MakeRootFolder, in which each program's own are mounted.
 inline constexpr char kProgramFolder[] = "/program";
 inline constexpr char kBuiltFolder[] = "/built";
 inline constexpr char kOldRoot[] = "/old";

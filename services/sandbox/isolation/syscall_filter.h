@@ -7,6 +7,12 @@
 
 namespace freshet::sandbox {
 
+// Who decides about new processes, threads and signals.
+enum class Supervisor {
+  kWorker,     // notifications
+  kNamespace,  // a process namespace of the program's own; its first process gets no signals
+};
+
 // The seccomp filters of programs, as arrays of struct sock_filter.
 struct SyscallFilters {
   // Allows what programs need to compute and to use files, threads and processes; whatever it does
@@ -14,17 +20,13 @@ struct SyscallFilters {
   // other processes. With Supervisor::kWorker, starting a process or thread, and sending a signal,
   // ask it (SECCOMP_RET_USER_NOTIF).
   std::string first;
-  // Forbids what is needed to give the first one's notifications to the supervisor.
+  // Forbids what is needed to give the first one's notifications to the supervisor. With
+  // kNamespace, also signals to process 1 and to all processes.
   std::string last;
 };
 // Whether the kernel has notifications of seccomp.
 bool HasNotifications();
 
-// Who decides about new processes, threads and signals.
-enum class Supervisor {
-  kWorker,     // notifications
-  kNamespace,  // a process namespace of the program's own; its first process gets no signals
-};
 // INTERNAL: libseccomp cannot make them.
 absl::StatusOr<SyscallFilters> MakeSyscallFilters(Supervisor supervisor);
 

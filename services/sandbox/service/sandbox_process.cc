@@ -94,7 +94,9 @@ void AddFlags(const Command& app, Flags& flags) {
   app.Add("--folder", flags.folder,
           "where programs work; default: one in /tmp, removed at the end");
   app.Add("--read", flags.readable, "further path that programs may read; repeatable");
-  app.Add("--max-tasks", flags.max_tasks, "processes and threads that a program may start")
+  app.Add("--max-tasks", flags.max_tasks,
+          "processes and threads that a program may start (with namespaces of each program: may "
+          "have at a time)")
       .Range(0, 1 << 20)
       .ShowDefault();
   app.Add("--memory-mb", flags.memory_mb, "memory of a program in MiB")

@@ -33,8 +33,8 @@ constexpr uint64_t kReservedBytes = uint64_t{64} << 30;
 constexpr int64_t kMaxEntries = 4096;
 // The processes that EnterOwnNamespaces leaves as ancestors of the program's first one.
 constexpr size_t kNamespaceProcesses = 2;
-// More than a worker and the service have, as the user of programs may be theirs. A program is
-// ended for having too many tasks before that; the kernel's limit keeps it from outrunning this.
+// Tasks of the same user that are not the program's (worker, service). The kernel's limit is above
+// `tasks` by this number; it only bounds a program between two measurements.
 constexpr int64_t kOtherTasks = 256;
 
 // One of the program's outputs.

@@ -22,16 +22,17 @@ struct ProcessTree {
   // In this order: the one that adopts orphans last, so that one that it adopts meanwhile is seen.
   std::vector<pid_t> roots;
   std::vector<pid_t> except;
-  // Where nothing else bounds how many it has: looking for more would never end.
+  // Maximum number of members to look for; bounds the search where a program can start processes
+  // faster than they are listed.
   size_t most = std::numeric_limits<size_t>::max();
 };
 
-// Parents first: if there are more than `most`, about as many, which have no ancestors among the
-// others.
+// Parents before children. Stops soon after `most`.
 std::vector<pid_t> Members(const ProcessTree& tree);
 
 // Memory of these processes together, with page tables but without that of files; pages that they
-// share since a fork count for each. In gVisor files count too, up to `enough`.
+// share since a fork count for each. `enough`, in bytes: the limit that the caller checks. In
+// gVisor a result of at most `enough` may include pages of files.
 int64_t ResidentBytes(const std::vector<pid_t>& processes, int64_t enough);
 // Processes and threads of these processes.
 int64_t CountTasks(const std::vector<pid_t>& processes);
