@@ -66,7 +66,7 @@ TEST(PlanStep, SamplesThatWereNotAskedForAreNotInTheDenominators) {
   PolicyLearnerOptions options;
   options.whole_responses = true;
   EXPECT_EQ(PlanStep(options, 1, {group})->minibatches[0].normalizer.total_sequences, 2);
-  group.samples.resize(1);
+  group.samples = {group.samples[0], group.samples[0]};
   const auto plan = PlanStep(options, 1, {group});
   EXPECT_EQ(plan->minibatches[0].normalizer.total_sequences, 1);
   EXPECT_EQ(plan->minibatches[0].normalizer.total_tokens, 1) << "any value above 0";
