@@ -165,8 +165,8 @@ TEST_P(TrajectoryStoreCurationContract, ASuccessWithoutLossIsNotKept) {
   OpenEpoch();
   PutPrompts(1);
   const GroupLease lease = Lease(0, 1)[0];
-  EXPECT_EQ(store().PutSample(lease.token, 0, NotAskedAt(0)).code(), kOk);
-  EXPECT_EQ(store().PutSample(lease.token, 1, ResponseAt(0)).code(), kOk);
+  EXPECT_TRUE(store().PutSample(lease.token, 0, NotAskedAt(0)).ok());
+  EXPECT_TRUE(store().PutSample(lease.token, 1, ResponseAt(0)).ok());
   for (const RowLease& row : Rows(Task::kScore)) {
     const double reward = row.sample.key.index == 0 ? 1 : 0;
     EXPECT_TRUE(store().PutFields(Task::kScore, row.token, ScoreOf(reward)).ok());
