@@ -11,7 +11,8 @@
 
 Every member is a job with `environment: {type: openai_agent}` and the member's address, all with the same group_size. A
 task of one member waits for those of the others with the same numbers of prompt and sample; then the episode is played
-once, and every member's sample gets its reward, also if the member was not asked: then it bears no loss. `row` is the row of the first member. Only rewards cross between the
+once, and every member's sample gets its reward, also if the member was not asked: then it bears no loss. `row` is the
+row of the first member. Only rewards cross between the
 jobs: each has its own model, trainer, engines, loss and staleness bound.
 """
 
