@@ -33,8 +33,8 @@ std::string_view DecideFilter(const RewardFilter& filter, const std::vector<doub
 std::string FilteredText(int64_t filtered);
 
 // Success pool. A success is a sample whose reward reaches `min_reward`. A success of a group with
-// at most `max_successes` of them is kept for the group's prompt. If a later group of the same
-// prompt has no success, a copy of the kept one replaces one of its samples.
+// at most `max_successes` of them is kept for the group's prompt, if it bears a loss. If a later
+// group of the same prompt has no success, a copy of the kept one replaces one of its samples.
 struct ReplayOptions {
   int64_t max_age = 1;        // in versions, of the copy's oldest loss-bearing token
   double min_reward = 0;      // of a success

@@ -94,9 +94,15 @@ absl::Status CheckColumns(const Response& response, bool needs_loss) {
                              t, ": use 0 or 1");
     }
   }
-  if (needs_loss && std::memchr(response.loss_mask.data(), 1, n) == nullptr) {
+  if (!needs_loss) return absl::OkStatus();
+  const bool bears_loss = std::memchr(response.loss_mask.data(), 1, n) != nullptr;
+  const bool asked = response.finish != FinishReason::kNotAsked;
+  if (asked && !bears_loss) {
     return InvalidArgument("loss_mask: no loss-bearing token among ", n,
                            ": a sample needs at least one");
+  }
+  if (!asked && bears_loss) {
+    return InvalidArgument("loss_mask: a loss-bearing token, but the policy was not asked");
   }
   return absl::OkStatus();
 }

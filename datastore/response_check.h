@@ -14,7 +14,8 @@ struct ResponseBounds {
   int64_t min_version = 0;   // the group's min version; no span may be older
   int64_t root_lineage = 0;  // no span may have an older lineage
   PolicyVersion committed;   // no span may have a newer lineage or a larger version
-  bool needs_loss = true;    // requires at least one loss-bearing token (a finished sample)
+  // A finished sample: requires at least one loss-bearing token, or none with kNotAsked.
+  bool needs_loss = true;
 };
 
 // Checks that a response has at least one token; that ids are >= 0; that every column has one entry

@@ -29,7 +29,9 @@ struct StepReward {
   bool operator==(const StepReward&) const = default;
 };
 
-enum class FinishReason { kNone, kStop, kLength };
+// kNotAsked: the policy was not asked in an episode that has ended, so that the response says
+// nothing: its tokens only take the place of others and bear no loss.
+enum class FinishReason { kNone, kStop, kLength, kNotAsked };
 
 // Output of a rollout engine for one prompt. response_ids, behavior_logprobs and loss_mask have one
 // entry per response token; sampling_logprobs has one per token or is empty; spans cover [0,

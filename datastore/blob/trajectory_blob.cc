@@ -194,7 +194,7 @@ absl::StatusOr<Response> DecodeResponse(std::string_view blob) {
                            BlobReader::Open(BlobKind::kResponse, blob, kSegmentsVersion));
   Response response;
   const auto finish = reader.Get<uint8_t>();
-  if (finish > static_cast<uint8_t>(FinishReason::kLength)) reader.Fail("unknown finish reason");
+  if (finish > static_cast<uint8_t>(FinishReason::kNotAsked)) reader.Fail("unknown finish reason");
   response.finish = static_cast<FinishReason>(finish);
   const int64_t num_ids = reader.GetCount(kMaxBlobTokens);
   const int64_t num_logprobs = reader.GetCount(kMaxBlobTokens);

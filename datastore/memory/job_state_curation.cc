@@ -39,13 +39,14 @@ void JobState::Replay(Group& group) {
   const ReplayOptions& options = *options_.replay;
   const ReplayDecision decision = DecideReplay(options, RewardsOf(group));
   const std::string prompt = PromptKey(*group.prompt);
-  if (decision.keep.has_value()) {
-    const SampleSlot& slot = group.samples[static_cast<size_t>(*decision.keep)];
+  const SampleSlot* const kept =
+      decision.keep.has_value() ? &group.samples[static_cast<size_t>(*decision.keep)] : nullptr;
+  if (kept != nullptr && kept->response->finish != FinishReason::kNotAsked) {
     const int64_t oldest =
-        ComputeLossWindow(options_.BoundOf(/*replayed=*/true), steps_.version(), *slot.response)
+        ComputeLossWindow(options_.BoundOf(/*replayed=*/true), steps_.version(), *kept->response)
             .min_version;
     const std::string uid = SampleUid(options_.job, KeyOf(group, *decision.keep));
-    pool_.Add(prompt, {uid, slot.response, slot.score, oldest}, options, steps_.version());
+    pool_.Add(prompt, {uid, kept->response, kept->score, oldest}, options, steps_.version());
   }
   if (!decision.replace.has_value()) return;
   const PooledSuccess* success = pool_.Find(prompt);

@@ -289,8 +289,15 @@ void JobState::CompleteGeneration(Group& group, absl::Time now) {
   unmasked.disposition = Disposition::kWait;
   for (const SampleSlot& slot : group.samples) {
     const LossWindow window = ComputeLossWindow(unmasked, steps_.version(), *slot.response);
-    oldest = std::min(oldest, window.min_version);
-    newest = std::max(newest, window.max_version);
+    if (window.loss_tokens > 0) {
+      oldest = std::min(oldest, window.min_version);
+      newest = std::max(newest, window.max_version);
+      continue;
+    }
+    for (const Span& span : slot.response->spans) {
+      oldest = std::min(oldest, span.policy.version);
+      newest = std::max(newest, span.policy.version);
+    }
   }
   group.min_version = oldest;
   group.max_version = newest;

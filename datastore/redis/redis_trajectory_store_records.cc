@@ -124,6 +124,10 @@ ResponseSummary Summarize(const Response& response, bool needs_loss) {
     summary.spans += StrCat(summary.spans.empty() ? "" : ";", lineage, ":", version, ":",
                             span.begin, ":", span.end, ":", loss, begins_segment ? ":1" : "");
   }
+  if (!any_loss) {
+    summary.loss_oldest = summary.oldest;
+    summary.loss_newest = summary.newest;
+  }
   return summary;
 }
 

@@ -24,7 +24,7 @@ struct ResponseSummary {
   int64_t last_lineage = 0;
   int64_t oldest = 0;
   int64_t newest = 0;
-  int64_t loss_oldest = 0;  // over loss-bearing tokens; 0 without one
+  int64_t loss_oldest = 0;  // over loss-bearing tokens, or all if none bears a loss
   int64_t loss_newest = 0;
   int64_t num_tokens = 0;
   // "lineage:version:begin:end:loss;..."; loss: loss-bearing tokens in the span. ":1" follows if it

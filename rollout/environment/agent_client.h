@@ -28,6 +28,8 @@ struct AgentTask {
 struct AgentReward {
   double reward = 0;
   bool truncated = false;
+  // The episode counts even if none of its requests was answered.
+  bool requests_optional = false;
 };
 
 struct AgentEvent {

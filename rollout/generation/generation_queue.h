@@ -85,6 +85,8 @@ class GenerationQueue {
   // Whether a drain still gives requests time to end. The thread then goes on until it does not,
   // before it calls Close.
   bool InDrainGrace() const ABSL_LOCKS_EXCLUDED(mu_);
+  // See InferenceEngine.
+  PolicyVersion version(Lane lane) const { return engine_.version(lane); }
   // Accepts requests again after Close.
   void Open() ABSL_LOCKS_EXCLUDED(mu_);
   // Ends requests that were cancelled or are late, and moves waiting ones to the engine as long as

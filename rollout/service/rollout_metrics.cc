@@ -111,6 +111,9 @@ class RolloutMetrics::Job {
       Count("freshet_rollout_truncated_episodes_total", kTruncatedHelp, Number(count), "limit",
             kEpisodeLimitNames[i]);
     }
+    Count("freshet_rollout_not_asked_episodes_total",
+          "Episodes that ended without asking the policy; their samples bear no loss.",
+          Number(episodes.not_asked));
     Count("freshet_rollout_episode_turns_total", "Turns of the policy in episodes that ended.",
           Number(episodes.turns));
     Gauge("freshet_rollout_open_episodes", "Episodes that are being played.",

@@ -29,6 +29,7 @@ void RolloutStats::Add(const RolloutStats& other) {
   c.episodes.restarted += o.episodes.restarted;
   c.episodes.refused += o.episodes.refused;
   c.episodes.given_up += o.episodes.given_up;
+  c.episodes.not_asked += o.episodes.not_asked;
   c.episodes.turns += o.episodes.turns;
   c.episodes.waiting_for_engine += o.episodes.waiting_for_engine;
   c.episodes.waiting_for_environment += o.episodes.waiting_for_environment;

@@ -13,6 +13,17 @@ namespace {
 // Separates the agent's random numbers from those of sampling.
 constexpr uint64_t kAgentStream = 0x6167656e74ULL;
 
+// In place of what a policy that was not asked would have said: a context and a token after it,
+// since a segment has both.
+Response NotAsked(const SamplingParams& sampling, PolicyVersion policy) {
+  Response response;
+  response.response_ids.assign(2, sampling.stop_ids.empty() ? 0 : sampling.stop_ids.front());
+  response.behavior_logprobs.assign(2, 0.0F);
+  response.loss_mask.assign(2, 0);
+  response.spans = {{policy, 0, 2}};
+  return response;
+}
+
 }  // namespace
 
 AgentRunner::AgentRunner(GenerationQueue& queue, SessionRegistry& sessions, AgentClient& client,
@@ -124,9 +135,14 @@ void AgentRunner::TakeEvent(const AgentEvent& event) {
 
 void AgentRunner::Finish(Group& group, Episode& episode, const AgentReward& reward) {
   SessionRecord record = EndSession(episode);
-  if (record.requests == 0) {
+  const bool asked = record.requests > 0;
+  if (!asked && !(reward.requests_optional && record.engine_error.ok())) {
     return Fail(group, episode,
                 Internal("the agent gave a reward, but no request with its API key was answered"));
+  }
+  if (!asked) {
+    ++counters_.not_asked;
+    record.response = NotAsked(group.spec.sampling, queue_.version(group.spec.lane));
   }
   answered_ = true;
   ++answers_;
@@ -134,7 +150,9 @@ void AgentRunner::Finish(Group& group, Episode& episode, const AgentReward& rewa
   if (!limit.has_value() && reward.truncated) limit = EpisodeLimit::kEnvironment;
   CountEnd(limit, counters_);
   counters_.turns += record.requests;
-  record.response.finish = limit.has_value() ? FinishReason::kLength : FinishReason::kStop;
+  record.response.finish = !asked              ? FinishReason::kNotAsked
+                           : limit.has_value() ? FinishReason::kLength
+                                               : FinishReason::kStop;
   record.response.env_reward = reward.reward;
   results_.push_back({group.spec.lane, group.spec.id, episode.index, std::move(record.response)});
   table_.Remove(group, episode);

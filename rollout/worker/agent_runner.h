@@ -35,7 +35,9 @@ struct AgentOptions : EpisodeRetries {
 // agent with the session's key, and takes what the session recorded once the agent has answered
 // with the reward. The response is the whole sequence, beginning with the agent's first prompt;
 // several conversations are its segments.
-// finish is kLength if the agent says so or the session has reached a limit, otherwise kStop.
+// finish is kLength if the agent says so or the session has reached a limit, otherwise kStop. If no
+// request was answered, the episode has failed, unless the agent says that requests are optional:
+// then finish is kNotAsked.
 //
 // A failed call restarts with a new session. Requests of sessions reach the engine through the
 // queue, which takes its outputs: Advance ignores them.

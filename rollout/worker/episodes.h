@@ -47,6 +47,7 @@ struct EpisodeCounters {
   int64_t terminated = 0;  // ended by the environment
   int64_t truncated = 0;   // cut off
   std::map<EpisodeLimit, int64_t> truncated_by = {};
+  int64_t not_asked = 0;  // of the ended ones: FinishReason::kNotAsked
   int64_t restarted = 0;  // restarted after a failure
   int64_t refused = 0;    // tries for which all workers were full
   int64_t given_up = 0;

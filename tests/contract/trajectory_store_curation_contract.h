@@ -161,6 +161,20 @@ TEST_P(TrajectoryStoreCurationContract, ASuccessReplacesTheWorstSampleOfALaterGr
   EXPECT_EQ(again.groups[0].samples[1].sample.response->response_ids, std::vector<int32_t>(4, 1));
 }
 
+TEST_P(TrajectoryStoreCurationContract, ASuccessWithoutLossIsNotKept) {
+  OpenEpoch();
+  PutPrompts(1);
+  const GroupLease lease = Lease(0, 1)[0];
+  EXPECT_TRUE(store().PutSample(lease.token, 0, NotAskedAt(0)).ok());
+  EXPECT_TRUE(store().PutSample(lease.token, 1, ResponseAt(0)).ok());
+  for (const RowLease& row : Rows(Task::kScore)) {
+    const double reward = row.sample.key.index == 0 ? 1 : 0;
+    EXPECT_TRUE(store().PutFields(Task::kScore, row.token, ScoreOf(reward)).ok());
+  }
+  EXPECT_EQ(Now(GroupState::kReady), 1);
+  EXPECT_EQ(Stats().pooled_successes, 0);
+}
+
 TEST_P(TrajectoryStoreCurationContract, TheSuccessOutlivesItsGroup) {
   OpenEpoch();
   Group(0, 0, {1, 0});

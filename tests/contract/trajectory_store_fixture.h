@@ -35,6 +35,14 @@ inline Response ResponseAt(int64_t version, int32_t tokens = 3, int64_t lineage 
   return response;
 }
 
+// Returns the response of an episode in which the policy was not asked.
+inline Response NotAskedAt(int64_t version) {
+  Response response = ResponseAt(version, 2);
+  response.loss_mask.assign(2, 0);
+  response.finish = FinishReason::kNotAsked;
+  return response;
+}
+
 // Extends `response` by `tokens` tokens sampled at `version`.
 inline Response Continued(Response response, int64_t version, int32_t tokens = 2,
                           int64_t lineage = 0) {

@@ -95,6 +95,40 @@ TEST_P(TrajectoryStoreContract, OneCallTakesMoreSamplesThanOneMessageHolds) {
   EXPECT_EQ(Now(GroupState::kReady), 2);
 }
 
+TEST_P(TrajectoryStoreContract, OnlyASampleThatWasNotAskedForHasNoLoss) {
+  OpenEpoch();
+  Produce(2, 0);
+  Train(1);
+  PutPrompts(2);
+  const std::vector<GroupLease> leases = Lease(1, 2);
+  Response silent = NotAskedAt(1);
+  silent.finish = FinishReason::kStop;
+  EXPECT_EQ(store().PutSample(leases[0].token, 0, silent).code(), kInvalid);
+  Response spoken = ResponseAt(1);
+  spoken.finish = FinishReason::kNotAsked;
+  EXPECT_EQ(store().PutSample(leases[0].token, 0, spoken).code(), kInvalid);
+  EXPECT_EQ(store().PutSample(leases[0].token, 0, NotAskedAt(1)).code(), kOk);
+  EXPECT_EQ(store().PutSample(leases[0].token, 1, ResponseAt(1)).code(), kOk);
+  EXPECT_EQ(store().PutSample(leases[1].token, 0, NotAskedAt(1)).code(), kOk);
+  EXPECT_EQ(store().PutSample(leases[1].token, 1, NotAskedAt(1)).code(), kOk);
+  std::vector<RowPut> rows;
+  for (const RowLease& row : Rows(Task::kScore)) rows.push_back({row.token, ScoreOf(1)});
+  ASSERT_EQ(rows.size(), 4U);
+  ASSERT_TRUE(store().PutRows(Task::kScore, rows).ok());
+  const NextBatchReply batch = NextBatch(2);
+  ASSERT_TRUE(batch.ready) << batch.reason;
+  const TrainSample& sample = batch.groups[0].samples[0];
+  EXPECT_EQ(sample.sample.response->finish, FinishReason::kNotAsked);
+  EXPECT_EQ(sample.loss_mask, (std::vector<uint8_t>{0, 0}));
+  Train(2);
+  const std::vector<LedgerRow> trained = Ledger(LedgerEvent::kTrained);
+  ASSERT_EQ(trained.size(), 8U);
+  EXPECT_EQ(trained[4].loss_tokens, 0);
+  EXPECT_EQ(trained[4].masked_tokens, 0);
+  EXPECT_EQ(trained[4].min_version, 1);
+  EXPECT_EQ(trained[5].loss_tokens, 3);
+}
+
 TEST_P(TrajectoryStoreContract, ACallIsOneChange) {
   PutPrompts(1);
   const GroupLease lease = Lease(0, 1)[0];

@@ -70,7 +70,9 @@ absl::StatusOr<StepPlan> PlanStep(const PolicyLearnerOptions& options, int64_t s
     return plan.minibatches[all.groups[tree] * parts / groups.size()];
   };
   for (size_t t = 0; t < all.trees.size(); ++t) {
-    minibatch_of(t).normalizer.total_tokens += static_cast<double>(all.columns[t].LossTokens());
+    LossNormalizer& normalizer = minibatch_of(t).normalizer;
+    normalizer.total_tokens += static_cast<double>(all.columns[t].LossTokens());
+    normalizer.total_sequences += static_cast<double>(all.columns[t].SampledSequences());
   }
   FRESHET_ASSIGN_OR_RETURN(plan.selection,
                            SelectLossTokens(options.loss, options.tokenizer.get(), all));
@@ -78,7 +80,9 @@ absl::StatusOr<StepPlan> PlanStep(const PolicyLearnerOptions& options, int64_t s
     minibatch_of(t).rows.Add(std::move(all.trees[t]), std::move(all.columns[t]));
   }
   for (Minibatch& minibatch : plan.minibatches) {
-    minibatch.normalizer.total_sequences = static_cast<double>(minibatch.rows.num_sequences);
+    // Without a loss every numerator is 0.
+    minibatch.normalizer.total_tokens = std::max(minibatch.normalizer.total_tokens, 1.0);
+    minibatch.normalizer.total_sequences = std::max(minibatch.normalizer.total_sequences, 1.0);
     minibatch.normalizer.max_tokens = static_cast<double>(options.max_new_tokens);
   }
   plan.advantages = std::move(all.advantages);

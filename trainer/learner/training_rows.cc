@@ -57,7 +57,8 @@ std::vector<Branches> OneTree(const TrainGroup& group) {
 }
 
 // The trees of whole responses. A tree has at most one segment of a sample, so that its size has
-// the same bound as without segments.
+// the same bound as without segments. Samples whose policy was not asked have a tree of their own,
+// so that they shorten no prefix.
 std::vector<Branches> Divide(const TrainGroup& group) {
   std::map<std::pair<size_t, int32_t>, Branches> by_token;  // by number and first token
   for (size_t s = 0; s < group.samples.size(); ++s) {
@@ -65,7 +66,8 @@ std::vector<Branches> Divide(const TrainGroup& group) {
     const std::vector<TokenRange> segments = SegmentsOf(response);
     for (size_t k = 0; k < segments.size(); ++k) {
       const int32_t token = response.response_ids[static_cast<size_t>(segments[k].begin)];
-      by_token[{k, token}].sequences.push_back({s, segments[k]});
+      const size_t number = response.finish == FinishReason::kNotAsked ? kMaxSegments : k;
+      by_token[{number, token}].sequences.push_back({s, segments[k]});
     }
   }
   std::vector<Branches> trees;

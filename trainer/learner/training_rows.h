@@ -31,6 +31,10 @@ struct TrainingRows {
     int64_t num_sequences = 0;
     std::vector<float> proximal_logprobs;  // empty: the current policy is the proximal one
 
+    // Sequences without those whose policy was not asked, which have a tree of their own.
+    int64_t SampledSequences() const {
+      return std::count(sampled.begin(), sampled.end(), 1) > 0 ? num_sequences : 0;
+    }
     int64_t LossTokens() const {
       return std::count_if(loss_mask.begin(), loss_mask.end(), [](float m) { return m > 0; });
     }

@@ -47,9 +47,12 @@ void AddLengths(const std::vector<TrainGroup>& groups, StepMetrics& metrics) {
   std::vector<int64_t> lengths;
   for (const TrainGroup& group : groups) {
     for (const TrainSample& sample : group.samples) {
-      lengths.push_back(static_cast<int64_t>(sample.sample.response->response_ids.size()));
+      const Response& response = *sample.sample.response;
+      if (response.finish == FinishReason::kNotAsked) continue;
+      lengths.push_back(static_cast<int64_t>(response.response_ids.size()));
     }
   }
+  if (lengths.empty()) return;
   std::sort(lengths.begin(), lengths.end());
   double sum = 0;
   for (const int64_t length : lengths) sum += static_cast<double>(length);
@@ -66,6 +69,8 @@ const char* FinishName(FinishReason reason) {
       return "stop";
     case FinishReason::kLength:
       return "length";
+    case FinishReason::kNotAsked:
+      return "not_asked";
     case FinishReason::kNone:
       break;
   }

@@ -32,9 +32,10 @@ struct LossInputs {
 // Denominators of the whole optimizer batch, the same for all its microbatches, so that the
 // microbatch losses add up to the batch loss. A sequence is never split over microbatches.
 struct LossNormalizer {
-  double total_tokens = 0;     // tokens with mask 1; used by token_mean
-  double total_sequences = 0;  // sequences; used by sequence_mean and sequence_sum_norm
-  double max_tokens = 0;       // constant, the longest completion allowed; sequence_sum_norm
+  double total_tokens = 0;  // tokens with mask 1; used by token_mean
+  // Sequences with sampled tokens; used by sequence_mean and sequence_sum_norm.
+  double total_sequences = 0;
+  double max_tokens = 0;  // constant, the longest completion allowed; sequence_sum_norm
 };
 
 // Sums over the tokens with mask 1; they add up over microbatches.

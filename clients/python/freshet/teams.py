@@ -4,14 +4,15 @@
 
     def episode(members, row):
         plan = members["planner"].complete(row["question"])         # or use OpenAI's client with members["planner"].task
-        answer = members["worker"].complete(plan + "=")             # every member must be asked at least once
+        answer = members["worker"].complete(plan + "=")
         return 1.0 if answer == row["answer"] else 0.0              # or {"planner": 1.0, "worker": 0.5}
 
     serve_team(episode, {"planner": "127.0.0.1:7201", "worker": "127.0.0.1:7202"})
 
 Every member is a job with `environment: {type: openai_agent}` and the member's address, all with the same group_size. A
 task of one member waits for those of the others with the same numbers of prompt and sample; then the episode is played
-once, and every member's sample gets its reward. `row` is the row of the first member. Only rewards cross between the
+once, and every member's sample gets its reward, also if the member was not asked: then it bears no loss. `row` is the
+row of the first member. Only rewards cross between the
 jobs: each has its own model, trainer, engines, loss and staleness bound.
 """
 
@@ -217,7 +218,7 @@ class Team:
             while len(self._rewarded) > _MAX_REWARDED:
                 self._rewarded.popitem(last=False)
         for name, one in waiting.items():
-            one.end(200, {"reward": rewards[name]})
+            one.end(200, {"reward": rewards[name], "requests_optional": True})
 
     def _rewards(self, reward: Reward) -> dict[str, float]:
         if isinstance(reward, collections.abc.Mapping):

@@ -9,7 +9,7 @@
 curate = function(g)
   local POOL, POOL_AGES = prefix .. 'pool', prefix .. 'pool_ages'
   local function pool_blob(key) return prefix .. 'b:r:' .. key end
-  -- Version of the oldest loss-bearing token. Versions may decrease from one segment to the next.
+  -- Version of the oldest loss-bearing token; nil without one. Versions may decrease from one segment to the next.
   local function oldest_of(descriptor)
     local oldest
     for version, loss in descriptor:gmatch('%d+:(%d+):%d+:%d+:(%d+)') do
@@ -25,10 +25,11 @@ curate = function(g)
   -- SuccessPool::Add. `index` counts from 0.
   local function keep_success(g, f, index)
     local descriptor = f['s' .. index]
+    local oldest = oldest_of(descriptor:match('^%d+ %x+ %d+ %S+ (%S+)'))
+    if not oldest then return end
     local offset, size = descriptor:match('^%d+ %x+ %d+ %d+:%x+:(%d+):(%d+)')
     local bytes = call('GETRANGE', prefix .. 'b:' .. blob_of(descriptor), offset, offset + size - 1)
     local known = tonumber(call('ZSCORE', POOL_AGES, f.pk))
-    local oldest = oldest_of(descriptor:match('^%d+ %x+ %d+ %S+ (%S+)'))
     if #bytes == tonumber(size) and (not known or known <= oldest) then
       local origin = format('%s/%d/%d', ordinal_number(g.ord), g.att, index)
       call('SET', pool_blob(f.pk), bytes)

@@ -78,12 +78,15 @@ absl::StatusOr<AgentReward> ParseAgentAnswer(int http_status, const std::string&
   AgentReward result;
   result.reward = (*parsed)["reward"].get<double>();
   if (!std::isfinite(result.reward)) return Internal("the agent's reward is not finite");
-  const nlohmann::json truncated = parsed->value("truncated", nlohmann::json(false));
-  if (!truncated.is_boolean()) {
-    return Internal("truncated in the agent's answer is ", JsonExcerpt(truncated),
-                    ", want true or false");
+  for (const auto& [name, value] : {std::pair("truncated", &result.truncated),
+                                    std::pair("requests_optional", &result.requests_optional)}) {
+    const nlohmann::json given = parsed->value(name, nlohmann::json(false));
+    if (!given.is_boolean()) {
+      return Internal(name, " in the agent's answer is ", JsonExcerpt(given),
+                      ", want true or false");
+    }
+    *value = given.get<bool>();
   }
-  result.truncated = truncated.get<bool>();
   return result;
 }
 

@@ -136,7 +136,8 @@ std::optional<Score> RewardWorker::ScoreRow(const HeldRow& held, absl::Time star
   for (const auto& response : held.row.group) group.push_back(decoder_(response->response_ids));
   const ScoreInput input{completion,
                          static_cast<int32_t>(sample.response->response_ids.size()),
-                         sample.response->finish == FinishReason::kStop,
+                         sample.response->finish == FinishReason::kStop ||
+                             sample.response->finish == FinishReason::kNotAsked,
                          sample.prompt->attributes,
                          options_.score_timeout,
                          sample.response->env_reward,

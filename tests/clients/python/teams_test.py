@@ -23,6 +23,11 @@ def task(job, ordinal=5, index=2, attempt=1, **more):
     }
 
 
+def rewarded(reward):
+    """The answer to a member, whether it was asked or not."""
+    return {"reward": reward, "requests_optional": True}
+
+
 class ArrivingTeam(Team):
     """Says when a task waits."""
 
@@ -79,7 +84,7 @@ class TeamTest(unittest.TestCase):
             ("worker", task("w", 5)),
         )
         self.assertEqual(
-            answers, [(200, {"reward": 1}), (200, {"reward": 7}), (200, {"reward": 7}), (200, {"reward": 0.25})]
+            answers, [(200, rewarded(1)), (200, rewarded(7)), (200, rewarded(7)), (200, rewarded(0.25))]
         )
         self.assertIn(({"question": "p"}, {"planner": "p/6/1/2", "worker": "w/6/9/2"}), played)
         self.assertEqual(len(played), 2)
@@ -119,8 +124,8 @@ class TeamTest(unittest.TestCase):
         calls.start("worker", "worker", task("w"))
         answers = calls.join()
         self.assertEqual(answers["old"][0], 503)
-        self.assertEqual(answers["new"], (200, {"reward": 2}))
-        self.assertEqual(answers["worker"], (200, {"reward": 2}))
+        self.assertEqual(answers["new"], (200, rewarded(2)))
+        self.assertEqual(answers["worker"], (200, rewarded(2)))
 
     def test_a_task_that_is_no_sample_is_refused(self):
         for sent in ({}, task("p", sample="x"), task("p", sample="a/b/c/d"), task("p", timeout_s=None)):
@@ -180,7 +185,7 @@ class TeamServerTest(unittest.TestCase):
             return 1
 
         address = self.serve(episode, frozen={"judge": {"base_url": self.url, "model": "m"}})
-        self.assertEqual(self.post(address, json.dumps(task("p", base_url=self.url))), (200, {"reward": 1}))
+        self.assertEqual(self.post(address, json.dumps(task("p", base_url=self.url))), (200, rewarded(1)))
         self.assertEqual(said[0], "Bearer p /v1/completions 2+3")
         self.assertTrue(said[1].startswith("Bearer none /v1/chat/completions [{"), said[1])
 

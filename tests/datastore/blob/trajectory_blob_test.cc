@@ -116,6 +116,14 @@ TEST(TrajectoryBlob, ResponseComesBackBitForBit) {
   EXPECT_EQ(got->env_reward, sent.env_reward);
 }
 
+TEST(TrajectoryBlob, FinishReasonsComeBackAndOthersAreDataLoss) {
+  Response response = SampleResponse();
+  response.finish = FinishReason::kNotAsked;
+  EXPECT_EQ(DecodeResponse(*EncodeResponse(response))->finish, FinishReason::kNotAsked);
+  response.finish = static_cast<FinishReason>(4);
+  EXPECT_EQ(DecodeResponse(*EncodeResponse(response)).status().code(), absl::StatusCode::kDataLoss);
+}
+
 TEST(TrajectoryBlob, SamplingLogprobsComeBack) {
   const Response sent = TruncatedResponse();
   const auto got = DecodeResponse(*EncodeResponse(sent));

@@ -27,6 +27,7 @@ RolloutStats MakeStats() {
   stats.counters.engine.cache_blocks = 100;
   stats.counters.engine.cache_blocks_free = 25;
   stats.counters.episodes.terminated = 4;
+  stats.counters.episodes.not_asked = 3;
   stats.counters.episodes.truncated_by[EpisodeLimit::kCost] = 2;
   stats.version = 7;
   stats.max_unsent_samples = 4096;
@@ -60,6 +61,7 @@ TEST(RolloutMetrics, ShowsWhatAWorkSays) {
       text.Find("freshet_rollout_truncated_episodes_total", {{"job", "a"}, {"limit", "cost"}}), 2);
   EXPECT_EQ(
       text.Find("freshet_rollout_truncated_episodes_total", {{"job", "a"}, {"limit", "turns"}}), 0);
+  EXPECT_EQ(text.Find("freshet_rollout_not_asked_episodes_total", {{"job", "a"}}), 3);
   EXPECT_EQ(text.Find("freshet_rollout_episodes_total", {{"job", "a"}, {"outcome", "terminated"}}),
             4);
 }

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "datastore/response_check.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/rollout/sessions/toy_chat_tokenizer.h"
@@ -216,6 +217,47 @@ TEST_F(AgentRunnerTest, ARewardWithoutARequestIsAFailure) {
   ASSERT_EQ(results.size(), 1U);
   EXPECT_THAT(std::string(results[0].response.status().message()),
               HasSubstr("no request with its API key"));
+}
+
+TEST_F(AgentRunnerTest, WithOptionalRequestsAPolicyThatWasNotAskedHasASampleWithoutLoss) {
+  engine_.loaded[static_cast<int>(Lane::kRollout)] = {{1, 6}};
+  Make();
+  EpisodeGroup group = Group(4, {0, 1});
+  group.sampling.stop_ids = {9};
+  runner_->Start(std::move(group));
+  Advance();
+  Generate(2);
+  Answer(1, AgentReward{.reward = 0.5, .requests_optional = true});
+  Answer(2, AgentReward{.reward = 0.5, .requests_optional = true});
+  const std::vector<EpisodeResult> results = Advance();
+  ASSERT_EQ(results.size(), 2U);
+  ASSERT_TRUE(results[0].response.ok()) << results[0].response.status();
+  const Response& response = *results[0].response;
+  EXPECT_EQ(response.finish, FinishReason::kNotAsked);
+  EXPECT_EQ(response.env_reward, 0.5);
+  EXPECT_THAT(response.response_ids, ElementsAre(9, 9));
+  EXPECT_EQ(CheckResponse(response, {6, 0, {1, 6}, true}), absl::OkStatus());
+  EXPECT_EQ(results[1].response->finish, FinishReason::kStop) << "it was asked";
+  EXPECT_EQ(runner_->counters().not_asked, 1);
+  EXPECT_EQ(runner_->counters().terminated, 2);
+}
+
+TEST_F(AgentRunnerTest, ARequestThatTheEngineFailedIsNotOptional) {
+  options_.max_failures = 1;
+  Make();
+  runner_->Start(Group(1, {0}));
+  Advance();
+  const auto session = sessions_.Find(client_.tasks.at(1).api_key);
+  SessionRequest request;
+  request.text = "ab";
+  const absl::StatusOr<SessionTurn> turn = (*session)->Begin(std::move(request), Prompt);
+  ASSERT_TRUE(turn.ok()) << turn.status();
+  (*session)->End(turn->request, absl::UnavailableError("the server is gone"), "");
+  Answer(1, AgentReward{.reward = 1, .requests_optional = true});
+  const std::vector<EpisodeResult> results = Advance();
+  ASSERT_EQ(results.size(), 1U);
+  EXPECT_FALSE(results[0].response.ok());
+  EXPECT_EQ(runner_->counters().not_asked, 0);
 }
 
 TEST_F(AgentRunnerTest, CancelEndsCallsAndSessions) {

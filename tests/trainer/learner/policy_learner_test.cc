@@ -90,6 +90,54 @@ TEST_F(PolicyLearnerTest, AStepWithoutALossMovesNothing) {
   EXPECT_EQ(Weights(*learner), before);
 }
 
+// Groups of whole responses of 2 samples, with the rewards 0 and 1; the first was not asked for, or
+// neither was.
+std::vector<TrainGroup> PartlyAsked(bool any) {
+  std::vector<TrainGroup> groups;
+  for (int32_t g = 0; g < 2; ++g) {
+    const auto prompt = MakePrompt(g, {1});
+    TrainGroup& group = groups.emplace_back();
+    group.ordinal = g;
+    for (int32_t i = 0; i < 2; ++i) {
+      const bool asked = any && i == 1;
+      TrainSample& sample = group.samples.emplace_back(MakeTrainSample(
+          prompt, i, asked ? std::vector<int32_t>{3, 4 + g, 5} : std::vector<int32_t>{2, 2},
+          std::vector<float>(asked ? 3 : 2, -3.0F), i));
+      Response response = *sample.sample.response;
+      response.loss_mask = sample.loss_mask =
+          asked ? std::vector<uint8_t>{0, 1, 1} : std::vector<uint8_t>{0, 0};
+      if (!asked) response.finish = FinishReason::kNotAsked;
+      ReplaceResponse(sample, std::move(response));
+    }
+  }
+  return groups;
+}
+
+TEST_F(PolicyLearnerTest, SamplesThatWereNotAskedForCountOnlyInTheBaseline) {
+  options_.whole_responses = true;
+  for (const AggregateKind aggregate :
+       {AggregateKind::kSequenceMean, AggregateKind::kTokenMean, AggregateKind::kSequenceSumNorm}) {
+    options_.loss.aggregate = aggregate;
+    options_.minibatches_per_step = 1;
+    const auto learner = MakeLearner(options_);
+    const TrainStepResult result = Train(*learner, 1, PartlyAsked(true));
+    EXPECT_EQ(result.tokens_trained, 4);
+    EXPECT_GT(result.grad_norm, 0) << "the baseline has both rewards";
+    EXPECT_THAT(result.advantages[0], testing::ElementsAre(testing::Lt(0), testing::Gt(0)));
+    options_.minibatches_per_step = 2;
+    const auto idle = MakeLearner(options_);
+    const std::vector<float> before = Weights(*idle);
+    const TrainStepResult none = Train(*idle, 1, PartlyAsked(false));
+    EXPECT_EQ(none.tokens_trained, 0);
+    for (const double value :
+         {none.loss, none.grad_norm, none.entropy, none.kl_behavior, none.ratio_clip_fraction,
+          none.importance_weight_mean, none.logprob_diff, none.selection.sampled_entropy}) {
+      EXPECT_EQ(value, 0);
+    }
+    EXPECT_EQ(Weights(*idle), before);
+  }
+}
+
 TEST_F(PolicyLearnerTest, MaskedTokensReachNothing) {
   const auto train = [&](bool rubbish) {
     const auto learner = MakeLearner();

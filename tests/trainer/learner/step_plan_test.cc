@@ -51,6 +51,27 @@ TEST(PlanStep, MinibatchesHaveTheGroupsInOrderAndTheirOwnDenominators) {
   }
 }
 
+TEST(PlanStep, SamplesThatWereNotAskedForAreNotInTheDenominators) {
+  const auto prompt = MakePrompt(0, {1});
+  TrainGroup group{0, {}};
+  for (int32_t i = 0; i < 3; ++i) {
+    TrainSample& sample =
+        group.samples.emplace_back(MakeTrainSample(prompt, i, {4, 5}, {0, -0.5F}, i));
+    Response response = *sample.sample.response;
+    const bool asked = i > 0;
+    response.loss_mask = sample.loss_mask = {0, static_cast<uint8_t>(asked)};
+    if (!asked) response.finish = FinishReason::kNotAsked;
+    ReplaceResponse(sample, std::move(response));
+  }
+  PolicyLearnerOptions options;
+  options.whole_responses = true;
+  EXPECT_EQ(PlanStep(options, 1, {group})->minibatches[0].normalizer.total_sequences, 2);
+  group.samples = {group.samples[0], group.samples[0]};
+  const auto plan = PlanStep(options, 1, {group});
+  EXPECT_EQ(plan->minibatches[0].normalizer.total_sequences, 1);
+  EXPECT_EQ(plan->minibatches[0].normalizer.total_tokens, 1) << "any value above 0";
+}
+
 TEST(PlanStep, MaskedTokensCountInTheDenominators) {
   const auto prompt = MakePrompt(0, {1});
   const std::vector<TrainGroup> batch = {{0,

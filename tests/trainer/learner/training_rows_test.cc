@@ -166,6 +166,31 @@ TEST(MakeTrainingRows, ARewardIsDiscountedBySegment) {
   EXPECT_THAT(rows->columns[1].advantages, ElementsAre(0.5F, -0.5F));
 }
 
+TEST(MakeTrainingRows, SamplesThatWereNotAskedForHaveATreeOfTheirOwnAndAReward) {
+  const auto prompt = MakePrompt(4, {1});
+  TrainGroup group{4, {}};
+  for (int32_t i = 0; i < 3; ++i) {
+    const bool asked = i > 0;
+    TrainSample& sample = group.samples.emplace_back(MakeTrainSample(
+        prompt, i, asked ? std::vector<int32_t>{2, 3, 4 + i} : std::vector<int32_t>{2, 2},
+        std::vector<float>(asked ? 3 : 2, -0.5F), i));
+    Response response = *sample.sample.response;
+    response.loss_mask = sample.loss_mask =
+        asked ? std::vector<uint8_t>{0, 0, 1} : std::vector<uint8_t>{0, 0};
+    if (!asked) response.finish = FinishReason::kNotAsked;
+    ReplaceResponse(sample, std::move(response));
+  }
+  const auto rows = MakeTrainingRows({group}, AdvantageKind::kDrGrpo, true);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  ASSERT_EQ(rows->trees.size(), 2U);
+  EXPECT_THAT(rows->trees[0].prefix, ElementsAre(2, 3)) << "as if all had been asked";
+  EXPECT_THAT(rows->columns[0].advantages, ElementsAre(0.0F, 1.0F)) << "rewards 0, 1, 2";
+  EXPECT_EQ(rows->columns[0].SampledSequences(), 2);
+  EXPECT_THAT(rows->columns[1].loss_mask, ElementsAre(0.0F));
+  EXPECT_EQ(rows->columns[1].SampledSequences(), 0);
+  EXPECT_EQ(rows->loss_tokens, 2);
+}
+
 TEST(MakeTrainingRows, SegmentsNeedAPromptOfTheirOwn) {
   const auto rows = MakeTrainingRows({Segmented()}, AdvantageKind::kDrGrpo);
   EXPECT_EQ(rows.status().code(), absl::StatusCode::kInvalidArgument);

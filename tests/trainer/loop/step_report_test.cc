@@ -126,6 +126,28 @@ TEST(SummarizeStep, CountsWhatHappenedBetweenTwoReadingsOfTheStore) {
   EXPECT_EQ(metrics.groups_filtered, 2);
 }
 
+TEST(SummarizeStep, LengthsAreThoseOfSamplesThatWereAskedFor) {
+  std::vector<TrainGroup> groups = ScoredGroups();
+  FinishedStep report;
+  report.step = 1;
+  report.groups = &groups;
+  const auto mean_length = [&] {
+    return SummarizeStep(report, {}, {}, /*has_reference=*/false, /*has_tasks=*/false)
+        .completion_length_mean;
+  };
+  const double all = mean_length();
+  EXPECT_GT(all, 0);
+  for (TrainGroup& group : groups) {
+    for (TrainSample& sample : group.samples) {
+      EXPECT_EQ(mean_length(), all);
+      Response response = *sample.sample.response;
+      response.finish = FinishReason::kNotAsked;
+      sample.sample.response = std::make_shared<const Response>(std::move(response));
+    }
+  }
+  EXPECT_EQ(mean_length(), 0);
+}
+
 std::vector<SampleRow> Rows(const FinishedStep& report, int64_t most) {
   return SampleRows(report, most,
                     [](const std::vector<int32_t>& ids) { return std::string(ids.size(), 'x'); });

@@ -20,7 +20,10 @@ TEST(ParseAgentAnswer, TakesTheReward) {
   ASSERT_TRUE(reward.ok()) << reward.status();
   EXPECT_EQ(reward->reward, -0.5);
   EXPECT_TRUE(reward->truncated);
+  EXPECT_FALSE(reward->requests_optional);
   EXPECT_FALSE(ParseAgentAnswer(200, R"({"reward": 1})")->truncated);
+  EXPECT_TRUE(
+      ParseAgentAnswer(200, R"({"reward": 1, "requests_optional": true})")->requests_optional);
 }
 
 TEST(ParseAgentAnswer, AnythingElseIsNoReward) {
@@ -30,7 +33,8 @@ TEST(ParseAgentAnswer, AnythingElseIsNoReward) {
         std::string(R"({"reward": NaN})"), std::string(R"({"reward": Infinity})"),
         std::string(R"({"reward": 1e999})"), std::string("{\"reward\": 1, \"why\": \"\xff\"}"),
         std::string(R"({"reward": 1} {"reward": 0})"), std::string(R"([{"reward": 1}])"),
-        std::string(R"({"reward": 1, "truncated": 1})"), std::string(60'000, '[')}) {
+        std::string(R"({"reward": 1, "truncated": 1})"),
+        std::string(R"({"reward": 1, "requests_optional": null})"), std::string(60'000, '[')}) {
     EXPECT_EQ(ParseAgentAnswer(200, body).status().code(), absl::StatusCode::kInternal)
         << body.substr(0, 60);
   }
