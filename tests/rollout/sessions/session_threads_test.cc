@@ -130,7 +130,7 @@ TEST(SessionThreads, TheEndOfTheEpisodeEndsTheirRequests) {
     EXPECT_TRUE(status.ok() || absl::IsUnauthenticated(status)) << status;
   }
   closer.join();
-  const auto prompt = [] { return absl::StatusOr<std::vector<int32_t>>({1}); };
+  const auto prompt = [&] { return tokenizer.EncodeChat(ChatRequest()); };
   EXPECT_TRUE(absl::IsUnauthenticated(session.Begin(SessionRequest(), prompt).status()));
   // What was recorded is whole.
   const SessionRecord again = session.Close();
