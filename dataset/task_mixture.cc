@@ -8,7 +8,7 @@
 #include "base/row_order.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "job/tasks.h"
+#include "base/task_field.h"
 
 namespace freshet {
 namespace {

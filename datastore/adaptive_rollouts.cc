@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/str_cat.h"
+#include "base/task_field.h"
 
 namespace freshet {
 namespace {
@@ -50,8 +51,8 @@ RolloutHistory WithGroup(const AdaptiveOptions& options, const RolloutHistory& h
 RolloutDecision DecideRollouts(const AdaptiveOptions& options, int32_t group_size,
                                const RolloutHistory& row, const RolloutHistory& task) {
   const RolloutHistory& known = row.samples > 0 ? row : task;
-  if (known.samples == 0) return {group_size, 0, "no history"};
-  RolloutDecision decision{group_size, 0, row.samples > 0 ? "row" : "task"};
+  if (known.samples == 0) return {group_size, 0};
+  RolloutDecision decision{group_size, 0};
   const double success = known.successes / known.samples;
   if (success > 0.5) {
     const double rest = group_size - options.min_group_size;
@@ -63,18 +64,13 @@ RolloutDecision DecideRollouts(const AdaptiveOptions& options, int32_t group_siz
   return decision;
 }
 
-std::string TaskOfPrompt(const Prompt& prompt) {
-  const auto task = prompt.attributes.find(kTaskAttribute);
-  return task == prompt.attributes.end() ? "" : task->second;
-}
-
 void RolloutHistories::Add(const AdaptiveOptions& options, const Prompt& prompt,
                            const std::string& prompt_key,
                            const std::vector<SampleOutcome>& samples) {
   const auto add = [&](RolloutHistory& history, double memory) {
     history = WithGroup(options, history, memory, samples);
   };
-  add(tasks_[TaskOfPrompt(prompt)], kTaskMemory);
+  add(tasks_[TaskOfRow(prompt.attributes)], kTaskMemory);
   if (rows_.contains(prompt_key) || rows_.size() + tasks_.size() < kMaxHistories) {
     add(rows_[prompt_key], kRowMemory);
   }
@@ -84,7 +80,7 @@ RolloutDecision RolloutHistories::Decide(const AdaptiveOptions& options, int32_t
                                          const Prompt& prompt,
                                          const std::string& prompt_key) const {
   return DecideRollouts(options, group_size, Find(rows_, prompt_key),
-                        Find(tasks_, TaskOfPrompt(prompt)));
+                        Find(tasks_, TaskOfRow(prompt.attributes)));
 }
 
 }  // namespace freshet

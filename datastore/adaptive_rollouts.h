@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -53,7 +52,6 @@ RolloutHistory WithGroup(const AdaptiveOptions& options, const RolloutHistory& h
 struct RolloutDecision {
   int32_t samples = 1;
   int64_t max_new_tokens = 0;  // of a sample, besides the job's limit; 0: only that one
-  std::string_view reason;     // whose history decides: "row", "task", or "no history"
 };
 // By the history of the row or, if it has none, of its task. G samples if at most half of them
 // succeed (p <= 1/2); otherwise min_group_size plus the share 4 * p * (1 - p) of the rest, rounded
@@ -63,11 +61,6 @@ RolloutDecision DecideRollouts(const AdaptiveOptions& options, int32_t group_siz
 
 // Maximum number of rows and tasks with a history. Further rows have that of their task.
 constexpr size_t kMaxHistories = 65536;
-
-// The row field with the name of a row's task, if the job has several.
-inline constexpr char kTaskAttribute[] = "task";
-// "" without that field.
-std::string TaskOfPrompt(const Prompt& prompt);
 
 // The job's histories. Confined to one thread at a time.
 class RolloutHistories {

@@ -38,6 +38,7 @@ class RetryingTrajectoryStore final : public TrajectoryStore {
   const StoreOptions& options() const override { return store_.options(); }
   // Without retries.
   EvaluationStore& evaluations() override { return store_.evaluations(); }
+  // Without retries: Spend may count twice.
   CallBudget& calls() override { return store_.calls(); }
   absl::StatusOr<PutPromptsReply> PutPrompts(const std::vector<Prompt>& prompts) override {
     return Retry(&TrajectoryStore::PutPrompts, prompts);

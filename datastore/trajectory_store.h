@@ -254,7 +254,7 @@ struct StoreStats {
   int64_t discarded_tokens = 0;
   int64_t replayed_samples = 0;  // samples replaced by a success of the pool
   int64_t pooled_successes = 0;  // in the pool
-  int64_t skipped_samples = 0;   // samples that adapted groups had less than G, at their leases
+  int64_t skipped_samples = 0;   // group_size minus the samples of each leased group, summed
   int64_t limited_groups = 0;    // leases of groups with a limit of their own for the length
   GenerationTotals generation;
   std::vector<ComponentCalls> calls;  // of components with a limit, by name

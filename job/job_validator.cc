@@ -202,15 +202,15 @@ void CheckAdaptiveRollouts(RuleContext& context) {
     context.Add("adaptive_rollouts.min_group_size", "must be at most group_size ",
                 spec.group_size(), ", got ", adaptive.min_group_size());
   }
-  if (!context.Usable({"environment.type", "environment.max_conversations"})) return;
+  if (!context.Usable({"environment.type"})) return;
   if (spec.environment().type() == "openai_agent") {
     context.Add("adaptive_rollouts",
                 "contradicts environment.type openai_agent: agents and teams may need group_size "
                 "episodes of every prompt; remove one of the two");
-  } else if (adaptive.has_max_tokens_factor() && spec.environment().max_conversations() > 1) {
+  } else if (adaptive.has_max_tokens_factor() && spec.has_environment()) {
     context.Add("adaptive_rollouts.max_tokens_factor",
-                "contradicts environment.max_conversations above 1: the limit is that of one "
-                "conversation, but a success has the tokens of all; remove one of the two");
+                "contradicts environment: the limit would also bound its observations, which may "
+                "be longer than those of the longest success; remove one of the two");
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/task_field.h"
 #include "job/eval_sets.h"
 
 namespace freshet {
@@ -47,11 +48,6 @@ const job::v1::Dataset& AnyDataset(const JobSpec& spec) {
 const job::v1::Dataset& DatasetOfRow(const JobSpec& spec,
                                      const std::map<std::string, std::string>& fields) {
   return DatasetOfTask(spec, TaskOfRow(fields));
-}
-
-std::string TaskOfRow(const std::map<std::string, std::string>& fields) {
-  const auto task = fields.find(kTaskField);
-  return task == fields.end() ? "" : task->second;
 }
 
 double SuccessReward(const JobSpec& spec, std::string_view task) {

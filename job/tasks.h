@@ -13,9 +13,6 @@ namespace freshet {
 
 // All functions are pure and thread-safe.
 
-// The field of a row that names its task, in jobs with `tasks`.
-inline constexpr char kTaskField[] = "task";
-
 // The names of the job's tasks, sorted; one empty name without `tasks`.
 std::vector<std::string> TaskNames(const job::v1::JobSpec& spec);
 
@@ -31,9 +28,6 @@ const job::v1::Dataset& AnyDataset(const job::v1::JobSpec& spec);
 // The dataset for the task of a row with these fields.
 const job::v1::Dataset& DatasetOfRow(const job::v1::JobSpec& spec,
                                      const std::map<std::string, std::string>& fields);
-
-// The task of a row with these fields; "" if they name none.
-std::string TaskOfRow(const std::map<std::string, std::string>& fields);
 
 // The reward of a sample of `task` that satisfies every component: the sum of the positive weights,
 // without those of components that only take away.

@@ -8,6 +8,7 @@
 #include "base/digest.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "base/task_field.h"
 #include "datastore/blob/trajectory_blob.h"
 #include "datastore/redis/redis_blobs.h"
 #include "datastore/redis/redis_trajectory_store_records.h"
@@ -224,7 +225,7 @@ absl::StatusOr<PutPromptsReply> RedisPuts::PutPrompts(const std::vector<Prompt>&
     const bool known_by_key =
         config_.options.replay.has_value() || config_.options.adaptive.has_value();
     args.insert(args.end(), {StrCat(prompt.ordinal), StrCat(prompt.first_attempt), sum,
-                             known_by_key ? PromptKey(prompt) : "", TaskOfPrompt(prompt)});
+                             known_by_key ? PromptKey(prompt) : "", TaskOfRow(prompt.attributes)});
   }
   FRESHET_ASSIGN_OR_RETURN(
       const ScriptAnswer answer,

@@ -36,12 +36,12 @@ namespace freshet {
 //   `rleases:0`), `holds` and `tokens` (lease token -> row, group), `claimed`, `step:S`,
 //   `digests`, `durable` (the journal), `ledger` (stream; one entry per group, whose id is the
 //   number of its first row), `segments` (stream; ledger rows packed by Sweep), `stats`, `reasons`,
-//   `engines`, `replay`, `replays`, `row_answers`, `revoked`, `above`, `calls` and `refused_calls`
-//   (hashes by reward component), `dead` (list, newest
-//   kMaxDeadLetters), `changes` (hash) with a channel `changed:TOPIC` for each, `trash` (keys to
-//   delete, by time). Bytes: `b:p:ORDINAL:SUM` (prompt) and `b:TOKEN:INDEX:SUM` (response or
-//   partial), where TOKEN is the fencing token of the producing lease and SUM the checksum. `e:*`:
-//   the evaluation (scripts/evaluation.lua).
+//   `engines`, `replay`, `replays`, `row_history` and `task_history` (hashes by prompt key and by
+//   task), `row_answers`, `revoked`, `above`, `calls` and `refused_calls` (hashes by reward
+//   component), `dead` (list, newest kMaxDeadLetters), `changes` (hash) with a channel
+//   `changed:TOPIC` for each, `trash` (keys to delete, by time). Bytes: `b:p:ORDINAL:SUM` (prompt)
+//   and `b:TOKEN:INDEX:SUM` (response or partial), where TOKEN is the fencing token of the
+//   producing lease and SUM the checksum. `e:*`: the evaluation (scripts/evaluation.lua).
 // Atomicity. Each operation is one script in one round trip. Operations that bring bytes send them
 //   first, in the same round trip, under unique names that expire in 5 minutes; the script makes
 //   them permanent or rejects them. So a rejected worker never changes accepted bytes. Operations

@@ -112,7 +112,7 @@ void CompletionCall::OnToken(size_t prompt, const GeneratedToken& generated) {
     if (cut_) token.finish = FinishReason::kLength;
     token.sample_index = 0;  // of the call
     said_->Add(prompt, token);
-    if (cut_) Cut();
+    if (cut_) CancelAll();
   }
   std::string events = answer_.Add(prompt, token);
   if (events.empty()) return;
@@ -123,17 +123,15 @@ void CompletionCall::OnToken(size_t prompt, const GeneratedToken& generated) {
 }
 
 void CompletionCall::Abort(const absl::Status& reason) {
-  std::vector<int64_t> ids;
   {
     const MutexLock lock(mu_);
     if (!error_.ok()) return;
     error_ = reason;
-    ids = ids_;
   }
-  for (const int64_t id : ids) queue_.Cancel(id);
+  CancelAll();
 }
 
-void CompletionCall::Cut() {
+void CompletionCall::CancelAll() {
   std::vector<int64_t> ids;
   {
     const MutexLock lock(mu_);

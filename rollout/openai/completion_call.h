@@ -26,8 +26,7 @@ struct CompletionPlan {
   std::vector<SamplingParams> sampling;  // by prompt
   uint64_t seed = 0;
   ToolCallFormat tool_format = ToolCallFormat::kNone;
-  // Records the call, which is an open request of it and has one prompt and n = 1. Null: nobody
-  // does.
+  // Records the call, which has one prompt and n = 1. Null: not recorded.
   std::shared_ptr<Session> session = nullptr;
   int64_t session_request = 0;        // the call's number there
   GenerationRequest generation = {};  // of the session
@@ -56,12 +55,12 @@ class CompletionCall : public std::enable_shared_from_this<CompletionCall> {
   void Submit();
   QueuedRequest MakeRequest(size_t prompt);
   void OnToken(size_t prompt, const GeneratedToken& generated);
-  // Ends the call after the token that it has, as if it was complete.
-  void Cut() ABSL_LOCKS_EXCLUDED(mu_);
   // Prompts of the call have ended: `count`, all with this status.
   void OnEnd(size_t count, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   // Cancels what still runs; `reason` is the call's error if it has none.
   void Abort(const absl::Status& reason) ABSL_LOCKS_EXCLUDED(mu_);
+  // Cancels the requests in the queue; the call ends without an error if it has none.
+  void CancelAll() ABSL_LOCKS_EXCLUDED(mu_);
   void Complete(const absl::Status& status);
   // The whole answer as its session keeps it.
   std::string Said() const;
@@ -74,7 +73,9 @@ class CompletionCall : public std::enable_shared_from_this<CompletionCall> {
   Answer answer_;
   std::optional<Answer> said_;  // the whole answer, for the session
   bool streaming_ = false;
-  bool cut_ = false;  // the session needs no further token
+  // The session needs no further token, so that cancelled requests are no error. Used on the
+  // engine's thread, or by Submit if that fails.
+  bool cut_ = false;
 
   Mutex mu_;
   size_t running_ ABSL_GUARDED_BY(mu_);            // prompts that have not ended

@@ -40,7 +40,7 @@ absl::Status Session::CheckMayBegin(const SessionRequest& request) {
     bytes += SizeOf(*open.request);
   }
   if (FindAnswered(request.digest) != nullptr) return absl::OkStatus();
-  if (answered_ + std::ssize(open_) >= options_.max_requests) {
+  if (answered_ + failed_ + std::ssize(open_) >= options_.max_requests) {
     return InvalidArgument("the session has had its ", options_.max_requests, " requests");
   }
   if (tokens_ >= options_.max_tokens) {
@@ -276,7 +276,8 @@ void Session::End(int64_t request, const absl::Status& status, std::string answe
   conversation.open = false;
   SetEngineError(request, status);
   if (!status.ok() || open.tokens.empty()) {
-    tokens_ -= std::ssize(open.tokens);
+    // Its tokens count, because the client of a stream may have read them.
+    if (!open.tokens.empty()) ++failed_;
     if (conversation.recorded == nullptr) conversations_.erase(open.conversation);
     return;
   }

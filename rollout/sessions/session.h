@@ -33,10 +33,10 @@ struct SessionOptions {
   // 1: every request must append to the first one. Otherwise a request that appends to none begins
   // another conversation.
   int32_t max_conversations = 1;
-  // Sampled tokens of all requests. At the limit the open ones are cut off.
+  // Sampled tokens of all requests, with failed ones. At the limit the open ones are cut off.
   int64_t max_tokens = std::numeric_limits<int64_t>::max();
-  int32_t max_requests = 1000;
-  int32_t max_repeats = 3;  // of one answer; each is in memory until its client has read it
+  int32_t max_requests = 1000;  // with those that failed after their first token
+  int32_t max_repeats = 3;      // of one answer; each is in memory until its client has read it
 };
 
 // What to generate for a request.
@@ -56,17 +56,18 @@ struct SessionRecord {
   // segments, in the order of their numbers.
   Response response;
   int32_t requests = 0;  // answered
-  // What cut off or refused a request: max_tokens, the conversation's tokens or the number of
-  // conversations. With several conversations only max_tokens, or what did so to the latest
-  // request, in the order in which they began.
+  // The limit that cut off or refused a request; absent: none. max_tokens always counts. With
+  // several conversations, the other limits count only if they affected the request that began
+  // last.
   std::optional<EpisodeLimit> limit;
-  // That ended a request, unless one that began later was answered; OK: none did.
+  // Engine error of a request; OK if none, or if a request that began later was answered.
   absl::Status engine_error;
 };
 
 // Records conversations over several requests. Sampled tokens are kept as they were sampled: a
 // later request must repeat what was said in a conversation and append to it, and only what it
-// appends is tokenized. A request that fails or is cancelled leaves no trace. One with the digest
+// appends is tokenized. A request that fails or is cancelled is not recorded; the tokens that it
+// sampled count towards max_tokens. One with the digest
 // of a conversation's latest answered request gets its answer again, which may have been lost on
 // its way.
 //
@@ -178,7 +179,8 @@ class Session {
   std::map<int64_t, Open> open_ ABSL_GUARDED_BY(mu_);  // at most one per conversation
   int64_t begun_ ABSL_GUARDED_BY(mu_) = 0;     // requests, with refused ones; the latest number
   int32_t answered_ ABSL_GUARDED_BY(mu_) = 0;  // requests
-  int64_t tokens_ ABSL_GUARDED_BY(mu_) = 0;    // sampled: of answers and open requests
+  int32_t failed_ ABSL_GUARDED_BY(mu_) = 0;    // requests that failed after their first token
+  int64_t tokens_ ABSL_GUARDED_BY(mu_) = 0;    // sampled by all requests
   bool cut_ ABSL_GUARDED_BY(mu_) = false;      // a request was cut off or refused by max_tokens
   std::optional<EpisodeLimit> limit_ ABSL_GUARDED_BY(mu_);
   int64_t limit_of_ ABSL_GUARDED_BY(mu_) = 0;  // the request that limit_ is about

@@ -10,8 +10,8 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "base/task_field.h"
 #include "base/trace.h"
-#include "job/tasks.h"
 #include "rollout/engine/engine_call.h"
 #include "rollout/sessions/whole_response.h"
 

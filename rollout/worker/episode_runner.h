@@ -16,6 +16,7 @@
 #include "datastore/trajectory.h"
 #include "rollout/engine/inference_engine.h"
 #include "rollout/environment/environment_client.h"
+#include "rollout/worker/episode_budget.h"
 #include "rollout/worker/episode_conversation.h"
 #include "rollout/worker/episode_table.h"
 #include "rollout/worker/episodes.h"

@@ -34,15 +34,12 @@ TEST(AdaptiveRollouts, TheRowDecidesBeforeItsTask) {
   const RolloutDecision row = DecideRollouts(kOptions, kGroupSize, Known(0, 4), solved);
   EXPECT_EQ(row.samples, 8);
   EXPECT_EQ(row.max_new_tokens, 0) << "without a success there is no limit";
-  EXPECT_EQ(row.reason, "row");
   const RolloutDecision task = DecideRollouts(kOptions, kGroupSize, {}, solved);
   EXPECT_EQ(task.samples, 2);
   EXPECT_EQ(task.max_new_tokens, 15);
-  EXPECT_EQ(task.reason, "task");
   const RolloutDecision nothing = DecideRollouts(kOptions, kGroupSize, {}, {});
   EXPECT_EQ(nothing.samples, 8);
   EXPECT_EQ(nothing.max_new_tokens, 0);
-  EXPECT_EQ(nothing.reason, "no history");
 }
 
 TEST(AdaptiveRollouts, LengthsAreLimitedByTheLongestSuccessOnly) {
@@ -60,11 +57,15 @@ TEST(AdaptiveRollouts, HistoriesAreBoundedAndTheTaskServesFurtherRows) {
   for (size_t row = 0; row < kMaxHistories; ++row) {
     histories.Add(kOptions, prompt, StrCat(row), {{1.0, 3}, {1.0, 3}});
   }
-  EXPECT_EQ(histories.Decide(kOptions, kGroupSize, prompt, "0").reason, "row");
-  const auto last = StrCat(kMaxHistories - 1);
-  EXPECT_EQ(histories.Decide(kOptions, kGroupSize, prompt, last).reason, "task");
-  histories.Add(kOptions, prompt, "0", {{0, 3}, {0, 3}, {0, 3}});
-  EXPECT_EQ(histories.Decide(kOptions, kGroupSize, prompt, "0").samples, 8) << "known rows go on";
+  const auto samples = [&](const std::string& row) {
+    return histories.Decide(kOptions, kGroupSize, prompt, row).samples;
+  };
+  EXPECT_EQ(samples("0"), 2);
+  for (const std::string& row : {std::string("0"), StrCat(kMaxHistories)}) {
+    histories.Add(kOptions, prompt, row, {{0, 3}, {0, 3}, {0, 3}});
+  }
+  EXPECT_EQ(samples("0"), 8) << "known rows go on";
+  EXPECT_LT(samples(StrCat(kMaxHistories)), 8) << "its task mostly succeeds";
 }
 
 TEST(AdaptiveRollouts, OptionsHaveBounds) {

@@ -155,11 +155,10 @@ TEST(Validator, AdaptiveRollouts) {
   }
   EXPECT_THAT(ErrorLines(MinimalJobWith(
                   9,
-                  "environment: {type: grpc, address: 'h:1', observations: messages, "
-                  "max_conversations: 2}\n"
+                  "environment: {type: grpc, address: 'h:1'}\n"
                   "adaptive_rollouts: {min_group_size: 2, min_reward: 1, max_tokens_factor: 2}")),
               Contains(HasSubstr("job.yaml:10: adaptive_rollouts.max_tokens_factor: contradicts "
-                                 "environment.max_conversations above 1")));
+                                 "environment: the limit would also bound its observations")));
 }
 
 TEST(Validator, Names) {

@@ -7,7 +7,7 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "job/tasks.h"
+#include "base/task_field.h"
 #include "trainer/learner/turn_returns.h"
 #include "trainer/loss/advantage.h"
 

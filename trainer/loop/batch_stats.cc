@@ -1,6 +1,6 @@
 #include "trainer/loop/batch_stats.h"
 
-#include "job/tasks.h"
+#include "base/task_field.h"
 
 namespace freshet {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "job/tasks.h"
+#include "base/task_field.h"
 
 namespace freshet {
 namespace {

@@ -66,11 +66,21 @@ def _message(message: Any) -> pb.Message:
     return pb.Message(**message)  # raises if a name or a type is wrong
 
 
+def _cost(value: Any) -> float:
+    try:
+        cost = float(value)
+    except (TypeError, ValueError, OverflowError):
+        cost = math.nan
+    if not 0 <= cost < math.inf:
+        raise ValueError(
+            f'info["cost"] is {value!r}; return a number of at least 0, or rename the key '
+            "(environment.max_cost reads it)"
+        )
+    return cost
+
+
 def _reply(observation: Any, info: Any, **fields: Any) -> pb.EpisodeReply:
-    cost = float((info or {}).get("cost", 0.0))
-    if not (math.isfinite(cost) and cost >= 0):
-        raise ValueError(f"the environment returned the cost {cost}; want a number of at least 0")
-    fields["cost"] = cost
+    fields["cost"] = _cost((info or {}).get("cost", 0.0))
     texts = {str(name): str(value) for name, value in (info or {}).items()}
     if isinstance(observation, str):
         reply = pb.EpisodeReply(observation=observation, info=texts, **fields)

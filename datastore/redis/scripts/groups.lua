@@ -13,11 +13,11 @@
 --                                           GroupLease::max_new_tokens; otherwise 0
 -- Other fields: wrk (holder), toks (its lease tokens), ph (checksum of the prompt), rw (first
 -- reward), bl (blob names of its finished samples), hd (lease tokens of its rows), pk (key of its
--- prompt in the pool and in the histories), tk (its task, for the histories). Per sample i: r (reward, only for curate()); s
--- (finished) and p (partial): 'TOKEN CHECKSUM TOKENS FIRST:SUM:OFFSET:SIZE SPANS', where spans are
--- 'lineage:version:begin:end:loss;...' (':1' follows if one begins a segment) and the bytes are in
--- blob TOKEN:FIRST:SUM; of a replayed sample ' ORIGIN' follows, the success's
--- 'ORDINAL/ATTEMPT/INDEX'; u: 'STAGE TOKEN COUNTS' of its row, with counts 'FAILURES LOSSES' ('0'
+-- prompt in the pool and in the histories), tk (its task, for the histories). Per sample i: r
+-- (reward, only for curate()); s (finished) and p (partial): 'TOKEN CHECKSUM TOKENS
+-- FIRST:SUM:OFFSET:SIZE SPANS', where spans are 'lineage:version:begin:end:loss;...' (':1' follows
+-- if one begins a segment) and the bytes are in blob TOKEN:FIRST:SUM; of a replayed sample
+-- ' ORIGIN' follows, the success's 'ORDINAL/ATTEMPT/INDEX'; u: 'STAGE TOKEN COUNTS' of its row, with counts 'FAILURES LOSSES' ('0'
 -- for none); c: the score. From READY on, these are replaced by rows (a line 'INDEX s' each) and
 -- scores ('SIZE:c' each). INDEX of a replayed sample is G + the index of the sample that it
 -- replaced.

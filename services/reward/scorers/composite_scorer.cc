@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/str_cat.h"
+#include "base/task_field.h"
 #include "job/tasks.h"
 
 namespace freshet {

@@ -146,6 +146,8 @@ class Countdown:
         "negative cost": ("", 0.0, False, False, {"cost": -1}),
         "infinite cost": ("", 0.0, False, False, {"cost": float("inf")}),
         "no cost": ("", 0.0, False, False, {"cost": "much"}),
+        "cost of none": ("", 0.0, False, False, {"cost": None}),
+        "costs": ("", 0.0, False, False, {"cost": [1, 2]}),
     }
 
     def reset(self, seed, options):
@@ -214,6 +216,13 @@ class EnvironmentTest(ServingTest):
 
     def test_a_step_may_have_a_cost(self):
         self.assertEqual([reply.cost for reply in self.play(reset(3), act("pay"), act(), CLOSE)], [0.0, 0.25, 0.0])
+
+    def test_another_kind_of_cost_names_the_key(self):
+        for action, value in (("negative cost", "-1"), ("infinite cost", "inf"), ("no cost", "'much'"),
+                              ("cost of none", "None"), ("costs", "[1, 2]")):
+            with self.subTest(action), self.assertRaises(grpc.RpcError) as caught:
+                self.play(reset(), act(action))
+            self.assertIn(f'info["cost"] is {value}; return a number of at least 0', caught.exception.details())
 
     def test_observations_may_be_messages(self):
         first, second = self.play(reset(), act(), CLOSE, cls=Calculator)

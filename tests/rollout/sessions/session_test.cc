@@ -152,7 +152,7 @@ TEST_F(SessionTest, OnlyNamesAndArgumentsOfCallsMatter) {
   EXPECT_TRUE(Begin(session, messages).ok());
 }
 
-TEST_F(SessionTest, AFailedRequestLeavesNoTrace) {
+TEST_F(SessionTest, AFailedRequestIsNotRecorded) {
   Session session(Options(), tokenizer_);
   ASSERT_TRUE(Begin(session, kUser).ok());
   session.Add(latest_, GeneratedToken());
@@ -428,25 +428,37 @@ TEST_F(SessionTest, AnEpisodeThatStopsWithItsLastTokenIsNotTruncated) {
   options.max_tokens = 3;
   Session session(options, tokenizer_);
   ASSERT_TRUE(Begin(session, kUser).ok());
-  session.Add(latest_, GeneratedToken());
-  session.End(latest_, absl::CancelledError("gone"), "");  // its token does not count
-  ASSERT_TRUE(Begin(session, kUser).ok());
   Answer(session, {'x', 'y', kEnd}, 0, kAnswer);
   EXPECT_EQ(session.Close().limit, std::nullopt);
 }
 
-TEST(ReachedLimit, NamesTheFirstOfThem) {
-  EpisodeLimits limits;
-  limits.max_turns = 2;
-  limits.max_episode_tokens = 10;
-  limits.max_cost = 0.5;
-  limits.max_time = absl::Seconds(1);
-  EXPECT_EQ(ReachedLimit({1, 9, 0.4, absl::Milliseconds(999)}, limits), std::nullopt);
-  EXPECT_EQ(ReachedLimit({1, 10, 0.4, absl::ZeroDuration()}, limits), EpisodeLimit::kEpisodeTokens);
-  EXPECT_EQ(ReachedLimit({1, 10, 0.5, absl::ZeroDuration()}, limits), EpisodeLimit::kCost);
-  EXPECT_EQ(ReachedLimit({1, 10, 0.5, absl::Seconds(1)}, limits), EpisodeLimit::kTime);
-  EXPECT_EQ(ReachedLimit({2, 10, 0.5, absl::Seconds(1)}, limits), EpisodeLimit::kTurns);
-  EXPECT_EQ(ReachedLimit({1, 1 << 30, 1e9, absl::Hours(1)}, EpisodeLimits()), std::nullopt);
+TEST_F(SessionTest, TokensOfFailedRequestsCount) {
+  SessionOptions options = Options();
+  options.max_tokens = 2;
+  Session session(options, tokenizer_);
+  for (int i = 0; i < 2; ++i) {
+    const absl::StatusOr<SessionTurn> turn = Begin(session, kUser);
+    ASSERT_TRUE(turn.ok()) << turn.status();
+    EXPECT_EQ(turn->generation.sampling.max_new_tokens, 2 - i);
+    session.Add(latest_, GeneratedToken());
+    session.End(latest_, absl::CancelledError("gone"), "");
+  }
+  EXPECT_THAT(std::string(Begin(session, kUser).status().message()),
+              HasSubstr("environment.max_episode_tokens"));
+  EXPECT_EQ(session.Close().limit, EpisodeLimit::kEpisodeTokens);
+}
+
+TEST_F(SessionTest, FailedRequestsCountOnceTheyHaveATokenButAreNotAnswered) {
+  SessionOptions once = Options();
+  once.max_requests = 1;
+  Session session(once, tokenizer_);
+  ASSERT_TRUE(Begin(session, kUser).ok());
+  session.End(latest_, absl::UnavailableError("full"), "");
+  ASSERT_TRUE(Begin(session, kUser).ok());
+  session.Add(latest_, GeneratedToken());
+  session.End(latest_, absl::CancelledError("gone"), "");
+  EXPECT_THAT(std::string(Begin(session, kUser).status().message()), HasSubstr("1 requests"));
+  EXPECT_EQ(session.Close().requests, 0);
 }
 
 }  // namespace

@@ -130,6 +130,8 @@ TEST(SessionThreads, TheEndOfTheEpisodeEndsTheirRequests) {
     EXPECT_TRUE(status.ok() || absl::IsUnauthenticated(status)) << status;
   }
   closer.join();
+  const auto prompt = [&] { return tokenizer.EncodeChat(ChatRequest()); };
+  EXPECT_TRUE(absl::IsUnauthenticated(session.Begin(SessionRequest(), prompt).status()));
   // What was recorded is whole.
   const SessionRecord again = session.Close();
   EXPECT_EQ(again.requests, record.requests);

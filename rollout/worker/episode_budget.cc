@@ -1,4 +1,4 @@
-#include "rollout/sessions/episode_limit.h"
+#include "rollout/worker/episode_budget.h"
 
 namespace freshet {
 
