@@ -1,10 +1,12 @@
 #include "local/team_processes.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 
 #include "base/str_cat.h"
+#include "base/unique_fd.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/model/test_directory.h"
@@ -53,6 +55,22 @@ TEST_F(TeamProcessesTest, ALongLineIsSplit) {
     bytes += static_cast<size_t>(std::ranges::count(line, 'x'));
   }
   EXPECT_EQ(bytes, 200000u);
+}
+
+TEST_F(TeamProcessesTest, OneThatLeavesAProcessBehindHasEnded) {
+  const TestDirectory dir;
+  for (const char* name : {"hold", "ready"}) {
+    ASSERT_EQ(::mkfifo(dir.File(name).c_str(), 0600), 0);
+  }
+  // The process behind is in a group of its own, and has the pipes until `writer` is closed.
+  const UniqueFd writer(::open(dir.File("hold").c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_GE(writer.get(), 0);
+  const TeamEnd end = Run({Shell(
+      "a", StrCat("cd ", dir.path(), "; setsid sh -c 'exec 3< hold; echo > ready; exec cat <&3' & ",
+                  "read x < ready; echo 1; printf 2 >&2; exit 3"))});
+  EXPECT_EQ(end.failed, "a");
+  EXPECT_EQ(end.error, "2");
+  EXPECT_THAT(lines_, UnorderedElementsAre("a: 1", "a! 2"));
 }
 
 TEST_F(TeamProcessesTest, WhenOneFailsTheOthersAreToldToStop) {
