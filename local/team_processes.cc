@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "absl/time/clock.h"
+#include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/subprocess.h"
@@ -51,6 +52,7 @@ class TeamProcesses::Child {
     FRESHET_ASSIGN_OR_RETURN(Pipe err, MakePipe());
     SubprocessOptions options;
     options.argv = what.argv;
+    options.environment = what.environment;
     options.standard_output = out.writer.get();
     options.standard_error = err.writer.get();
     FRESHET_ASSIGN_OR_RETURN(auto process, Subprocess::Start(options));
@@ -81,7 +83,12 @@ class TeamProcesses::Child {
   int ExitCode() { return process_->ExitCode(); }
   const std::string& last_error() const { return last_error_; }
   void Signal(int signal) { process_->Signal(signal); }
-  void Kill() { process_->Kill(); }
+  void Kill() {
+    was_killed_ = true;
+    process_->Kill();
+  }
+  // Whether Kill() has ended it. Requires: ended().
+  bool WasKilled() { return was_killed_ && ExitCode() == 128 + SIGKILL; }
 
  private:
   Child(TeamProcesses& team, std::string name, std::unique_ptr<Subprocess> process, UniqueFd out,
@@ -144,9 +151,23 @@ class TeamProcesses::Child {
   std::array<std::string, 2> texts_;  // of lines that are not complete
   std::string last_error_;            // the reader's until it is joined
   bool ended_ = false;
+  bool was_killed_ = false;
   std::atomic<bool> no_more_output_{false};  // the process has ended
   std::jthread reader_;                      // last: it uses all of the above
 };
+
+void TeamProcesses::NoteEnd(Child& child, TeamEnd& end) const {
+  const int code = child.ExitCode();
+  if (code == 0) return;
+  if (child.WasKilled() && end.killed.empty()) end.killed = child.name();
+  if (stops_ > 0 && (child.WasKilled() || code == kExitInterrupted || code == 128 + SIGTERM)) {
+    end.interrupted = true;
+  } else if (end.failed.empty()) {
+    end.failed = child.name();
+    end.exit_code = code;
+    end.error = child.last_error();
+  }
+}
 
 absl::StatusOr<TeamEnd> TeamProcesses::Run(const std::vector<TeamProcess>& processes) {
   std::vector<std::unique_ptr<Child>> children;
@@ -162,9 +183,7 @@ absl::StatusOr<TeamEnd> TeamProcesses::Run(const std::vector<TeamProcess>& proce
     absl::Duration timeout = kLookPeriod;
     for (const auto& child : children) {
       if (child->ended()) continue;
-      const bool ends_here = child->AwaitEnd(std::exchange(timeout, absl::ZeroDuration()));
-      if (!ends_here || child->ExitCode() == 0 || !end.failed.empty()) continue;
-      end = {child->name(), child->ExitCode(), child->last_error()};
+      if (child->AwaitEnd(std::exchange(timeout, absl::ZeroDuration()))) NoteEnd(*child, end);
     }
     const bool stops = stops_ > 0 || !end.failed.empty();
     if (stops && !told) kill_at = absl::Now() + grace_;

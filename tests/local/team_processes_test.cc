@@ -108,8 +108,26 @@ TEST_F(TeamProcessesTest, ASecondRequestKills) {
   stop_at_ = "ready";
   times_ = 2;
   const TeamEnd end = Run({Shell("a", "trap '' TERM; echo ready; while :; do sleep 0.01; done")});
+  EXPECT_EQ(end.failed, "");
+  EXPECT_EQ(end.killed, "a");
+  EXPECT_TRUE(end.interrupted);
+}
+
+TEST_F(TeamProcessesTest, ThoseThatEndByTheRequestHaveNotFailed) {
+  stop_at_ = "ready";
+  const std::string wait = "while :; do sleep 0.01; done";
+  const TeamEnd end = Run({Shell("a", "trap 'exit 130' TERM; echo ready; " + wait)});
+  EXPECT_EQ(end.failed, "");
+  EXPECT_TRUE(end.interrupted);
+}
+
+TEST_F(TeamProcessesTest, AFailureAfterTheRequestIsOne) {
+  stop_at_ = "ready";
+  const std::string wait = "while :; do sleep 0.01; done";
+  const TeamEnd end =
+      Run({Shell("a", "trap 'exit 3' TERM; echo ready; " + wait), Shell("b", wait)});
   EXPECT_EQ(end.failed, "a");
-  EXPECT_EQ(end.exit_code, 128 + 9);
+  EXPECT_EQ(end.exit_code, 3);
 }
 
 TEST_F(TeamProcessesTest, OneThatCannotBeStartedIsNamed) {
