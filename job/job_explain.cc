@@ -175,23 +175,37 @@ std::string ExplainPolicies() {
          "  type: map of name to block of keys\n  when absent: the file is one job\n";
 }
 
-std::string ListBlock(const Descriptor& block) {
+size_t WidthOfNames(const Descriptor& block) {
   size_t width = 0;
   for (const std::string& name : KeyNames(block)) width = std::max(width, name.size());
+  return width;
+}
+
+std::string ListKey(std::string_view name, size_t width, std::string_view meaning) {
+  return StrCat("  ", name, std::string(width - name.size() + 2, ' '), meaning, "\n");
+}
+
+std::string ListBlock(const Descriptor& block) {
+  const size_t width = WidthOfNames(block);
   std::string text;
   for (int i = 0; i < block.field_count(); ++i) {
     const FieldDescriptor& field = *block.field(i);
-    text += StrCat("  ", field.name(), std::string(width - field.name().size() + 2, ' '),
-                   FirstSentence(Comment(field)), "\n");
+    text += ListKey(field.name(), width, FirstSentence(Comment(field)));
   }
   return text;
+}
+
+// The key of a job file that no job has.
+std::string ListPolicies() {
+  return ListKey(kPolicies, WidthOfNames(*JobSpec::descriptor()),
+                 "Several jobs that are trained together; see freshet explain policies.");
 }
 
 }  // namespace
 
 absl::StatusOr<std::string> ExplainKey(std::string_view path) {
   if (path.empty()) {
-    return "a job file\n  keys:\n" + ListBlock(*JobSpec::descriptor());
+    return StrCat("a job file\n  keys:\n", ListBlock(*JobSpec::descriptor()), ListPolicies());
   }
   const std::vector<std::string> parts = SplitList(path, '.');
   if (parts.front() == kPolicies) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_join.h"
@@ -292,9 +293,10 @@ void FillDerived(JobSpec& spec) {
   }
 }
 
-// The jobs of the file, or its errors as a whole.
+// The jobs of the file, or that of `policy`, or the file's errors as a whole.
 JobTrees ReadTrees(std::string_view yaml_text, const std::vector<std::string>& overrides,
-                   const KeyPlaces& places) {
+                   const KeyPlaces& places,
+                   const std::optional<std::string>& policy = std::nullopt) {
   JobTrees failed;
   YamlTree tree = ParseYamlTree(yaml_text);
   if (tree.error) {
@@ -309,7 +311,8 @@ JobTrees ReadTrees(std::string_view yaml_text, const std::vector<std::string>& o
         tree.root.line, "",
         StrCat("expected a block of keys such as 'name: ...', got ", KindName(tree.root))));
   }
-  return failed.errors.empty() ? ExpandPolicies(tree.root, overrides, places) : failed;
+  if (!failed.errors.empty()) return failed;
+  return ExpandPolicies(std::move(tree.root), overrides, places, policy);
 }
 
 JobResult ReadTree(JobTree tree, const KeyPlaces& places) {
@@ -361,14 +364,12 @@ void ResolveJob(JobSpec& spec) {
 JobResult ParseJob(std::string_view yaml_text, const std::string& file_name,
                    const std::vector<std::string>& overrides, const std::string& policy) {
   const KeyPlaces places(file_name);
-  JobTrees trees = ReadTrees(yaml_text, overrides, places);
+  JobTrees trees = ReadTrees(yaml_text, overrides, places, policy);
   JobResult failed;
   failed.places = places;
   failed.errors = std::move(trees.errors);
   if (!failed.errors.empty()) return failed;
-  for (JobTree& tree : trees.jobs) {
-    if (tree.policy == policy) return ReadTree(std::move(tree), places);
-  }
+  if (!trees.jobs.empty()) return ReadTree(std::move(trees.jobs.front()), places);
   failed.errors.push_back(places.AtLine(
       0, kPolicies,
       policy.empty() ? "the file has several jobs, and here only one of them can be used"

@@ -59,10 +59,13 @@ void Merge(const YamlNode& overlay, const std::string& path, YamlNode& base,
 
 class Expansion {
  public:
-  Expansion(const YamlNode& root, const KeyPlaces& places) : places_(places), file_(root) {}
+  Expansion(YamlNode root, const KeyPlaces& places) : places_(places), file_(std::move(root)) {}
 
-  JobTrees Expand(const std::vector<std::string>& overrides) {
-    const YamlEntry policies = *FindEntry(file_, kPolicies);
+  JobTrees Expand(const std::vector<std::string>& overrides,
+                  const std::optional<std::string>& policy) {
+    const auto block = std::ranges::find(file_.entries, kPolicies, &YamlEntry::key);
+    const YamlEntry policies = std::move(*block);
+    block->key = kPolicies;
     std::erase_if(file_.entries, [](const YamlEntry& entry) { return entry.key == kPolicies; });
     CheckFile();
     CheckPolicies(policies);
@@ -70,7 +73,9 @@ class Expansion {
     const std::vector<std::string> names = Names(policies.value);
     const std::map<std::string, std::vector<std::string>> by_policy = Sort(overrides, names);
     for (size_t i = 0; i < names.size(); ++i) {
-      JobTree job{names[i], file_, {}, by_policy.at(names[i])};
+      if (policy && names[i] != *policy) continue;
+      const bool is_last = policy || i + 1 == names.size();
+      JobTree job{names[i], is_last ? std::move(file_) : file_, {}, by_policy.at(names[i])};
       Merge(policies.value.entries[i].value, "", job.root, job.own);
       NameJob(policies.line, job);
       trees_.jobs.push_back(std::move(job));
@@ -85,7 +90,7 @@ class Expansion {
 
   void CheckFile() {
     if (const YamlEntry* team = FindEntry(file_, "team")) {
-      Add(team->line, "team", "is the name of the file's policies; remove it");
+      Add(team->line, "team", "is set to the file's name where there are policies; remove it");
     }
   }
 
@@ -138,35 +143,21 @@ class Expansion {
     for (const std::string& name : names) by_policy[name];
     std::vector<std::string> of_file;
     for (const std::string& text : overrides) {
-      if (text.starts_with("name=")) {
+      PolicyOverride one = ReadPolicyOverride(text, names);
+      if (!one.error.empty()) {
+        Add(KeyPlaces::kFromSet, one.key, std::move(one.error));
+      } else if (one.key == "name") {
         of_file.push_back(text);
-      } else if (!text.starts_with(kBlockPrefix)) {
+      } else if (one.policy.empty()) {
         for (auto& [name, mine] : by_policy) mine.push_back(text);
       } else {
-        SortOwn(text, names, by_policy);
+        by_policy[one.policy].push_back(std::move(one.text));
       }
     }
     for (ConfigError& error : ApplyOverrides(of_file, file_)) {
       trees_.errors.push_back(std::move(error));
     }
     return by_policy;
-  }
-
-  void SortOwn(const std::string& text, const std::vector<std::string>& names,
-               std::map<std::string, std::vector<std::string>>& by_policy) {
-    const std::string key = text.substr(0, text.find('='));
-    const size_t dot = key.find('.', kBlockPrefix.size());
-    const auto found = by_policy.find(key.substr(kBlockPrefix.size(), dot - kBlockPrefix.size()));
-    if (dot == std::string::npos || found == by_policy.end()) {
-      Add(KeyPlaces::kFromSet, key,
-          StrCat("is no key of a policy; give policies.POLICY.KEY=VALUE, POLICY one of ",
-                 absl::StrJoin(names, ", ")));
-    } else if (key.substr(dot) == ".name") {
-      Add(KeyPlaces::kFromSet, key, "is a key of the whole file; give name=NAME");
-    } else {
-      found->second.push_back(text.substr(dot + 1));
-      // Not the keys of the policy in the file: the error's place is --set in any case.
-    }
   }
 
   // A file without a name has one error, which the reader finds.
@@ -188,12 +179,37 @@ class Expansion {
 
 }  // namespace
 
-JobTrees ExpandPolicies(const YamlNode& root, const std::vector<std::string>& overrides,
-                        const KeyPlaces& places) {
-  if (FindEntry(root, kPolicies) != nullptr) return Expansion(root, places).Expand(overrides);
+JobTrees ExpandPolicies(YamlNode root, const std::vector<std::string>& overrides,
+                        const KeyPlaces& places, const std::optional<std::string>& policy) {
+  if (FindEntry(root, kPolicies) != nullptr) {
+    return Expansion(std::move(root), places).Expand(overrides, policy);
+  }
   JobTrees trees;
-  trees.jobs.push_back({"", root, {}, overrides});
+  if (policy.value_or("").empty()) trees.jobs.push_back({"", std::move(root), {}, overrides});
   return trees;
+}
+
+PolicyOverride ReadPolicyOverride(const std::string& text, const std::vector<std::string>& names) {
+  PolicyOverride one{"", text.substr(0, text.find('=')), text, ""};
+  const std::string& key = one.key;
+  std::string own = key;
+  if (key.starts_with(kBlockPrefix)) {
+    const size_t dot = key.find('.', kBlockPrefix.size());
+    one.policy = key.substr(kBlockPrefix.size(), dot - kBlockPrefix.size());
+    if (dot == std::string::npos || dot + 1 == text.size() ||
+        std::ranges::find(names, one.policy) == names.end()) {
+      one.error = StrCat("is no key of a policy; give policies.POLICY.KEY=VALUE, POLICY one of ",
+                         absl::StrJoin(names, ", "));
+      return one;
+    }
+    own = key.substr(dot + 1);
+    one.text = text.substr(dot + 1);
+    if (own == "name") one.error = "is a key of the whole file; give name=NAME";
+  }
+  if (own == "team") {
+    one.error = "is set to the file's name where there are policies; remove it";
+  }
+  return one;
 }
 
 }  // namespace freshet

@@ -2,6 +2,7 @@
 #define FRESHET_JOB_POLICIES_H_
 
 #include <cstddef>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -26,7 +27,7 @@ struct JobTree {
 };
 
 struct JobTrees {
-  std::vector<JobTree> jobs;  // in file order; not empty if there are no errors
+  std::vector<JobTree> jobs;  // in file order
   std::vector<ConfigError> errors;
 };
 
@@ -34,13 +35,28 @@ struct JobTrees {
 // Blocks and maps of a policy are merged into those of the file, key by key; other values replace
 // them, and a block without a value removes it. A job is named NAME-POLICY, and has `team: NAME`.
 //
-// `overrides`: `policies.POLICY.a.b=c` is for this policy, and `a.b=c` for all, in this order.
+// `overrides`: `policies.POLICY.a.b=c` is for this policy, and `a.b=c` for all. Applied in the
+// order given. `name=N` renames the file's team.
+//
+// `policy`: only this job is returned, or none if the file does not have it ("": the job of a file
+// without policies). Without it all jobs are, at least one if there are no errors.
 //
 // Errors: fewer or more policies than the bounds above, names with other characters than a to z,
 // digits and '-', and keys that a policy, or the file, cannot have. Pure; linear in the size of the
-// file times the number of policies.
-JobTrees ExpandPolicies(const YamlNode& root, const std::vector<std::string>& overrides,
-                        const KeyPlaces& places);
+// file times the number of jobs that are returned.
+JobTrees ExpandPolicies(YamlNode root, const std::vector<std::string>& overrides,
+                        const KeyPlaces& places,
+                        const std::optional<std::string>& policy = std::nullopt);
+
+// One override among those of a team.
+struct PolicyOverride {
+  std::string policy;  // "" if it is for all
+  std::string key;     // as given
+  std::string text;    // "a.b=c", without `policies.POLICY`
+  std::string error;   // what is wrong with `key`; "" if nothing is
+};
+// Reads one override as described above; `names` are the team's policies.
+PolicyOverride ReadPolicyOverride(const std::string& text, const std::vector<std::string>& names);
 
 }  // namespace freshet
 

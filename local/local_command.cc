@@ -84,9 +84,9 @@ void WriteStdout(const std::string& line) {
   std::fflush(stdout);
 }
 
-// Warns of keys that only apply to a cluster.
+// Warns of keys that only apply to a cluster. The policies of a team have a pool each for that.
 void WarnOfIgnoredKeys(const JobSpec& spec) {
-  if (spec.pool() == "default") return;
+  if (spec.pool() == "default" || !spec.team().empty()) return;
   FRESHET_LOG(Warning) << "event=key_ignored pool=" << spec.pool()
                        << " reason=\"freshet local has one engine\"";
 }
@@ -194,9 +194,11 @@ absl::StatusOr<int> RunJob(const LocalCommand& command, const JobResult& job, Si
 
 int RunLocalCommand(const LocalCommand& command) {
   SetLogRole("local");
+  EndWithTeam();
   if (!command.resume_dir.empty()) {
-    const std::vector<std::string> policies = FindPolicyRuns(command.resume_dir);
-    if (!policies.empty()) return ResumeTeam(command, policies);
+    const auto policies = FindPolicyRuns(command.resume_dir);
+    if (!policies.ok()) return FailContent(policies.status());
+    if (!policies->empty()) return ResumeTeam(command, *policies);
   }
   const absl::StatusOr<std::vector<JobResult>> jobs = ReadLocalJobs(command);
   if (!jobs.ok()) return FailContent(jobs.status());

@@ -1,20 +1,30 @@
 #include "local/team_command.h"
 
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_join.h"
 #include "base/exit_code.h"
+#include "base/file.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "job/job_mode.h"
 #include "job/job_yaml.h"
+#include "job/policies.h"
+#include "job/yaml_tree.h"
 #include "local/job_setup.h"
 #include "local/local_services.h"
 #include "local/run_folder.h"
@@ -27,6 +37,11 @@ namespace fs = std::filesystem;
 
 // A member that is told to stop ends its step and saves a checkpoint.
 constexpr absl::Duration kStopGrace = absl::Minutes(2);
+
+// Environment variable of the members: the process id of the team's command.
+constexpr const char* kTeamVariable = "FRESHET_TEAM_PROCESS";
+
+constexpr size_t kMaxNamedRuns = 10;
 
 struct TeamMember {
   std::string policy;
@@ -54,7 +69,8 @@ TeamProcess MakeProcess(const LocalCommand& command, const std::string& run_dir,
       member.policy,
       {fs::read_symlink("/proc/self/exe", error).string(), "local", "--resume",
        StrCat(run_dir, "/", member.policy), "--status-listen", command.status_listen,
-       "--log-format", GetLogFormat() == LogFormat::kJson ? "json" : "text"}};
+       "--log-format", GetLogFormat() == LogFormat::kJson ? "json" : "text"},
+      {StrCat(kTeamVariable, "=", ::getpid())}};
   const auto add = [&process](const std::string& flag, const std::string& value) {
     process.argv.push_back(flag);
     process.argv.push_back(value);
@@ -68,7 +84,6 @@ TeamProcess MakeProcess(const LocalCommand& command, const std::string& run_dir,
 
 absl::StatusOr<int> RunMembers(const LocalCommand& command, const std::string& run_dir,
                                const std::vector<TeamMember>& members) {
-  FRESHET_RETURN_IF_ERROR(CheckFlags(command, members.size()));
   size_t width = 0;
   std::vector<TeamProcess> processes;
   for (size_t i = 0; i < members.size(); ++i) {
@@ -85,36 +100,60 @@ absl::StatusOr<int> RunMembers(const LocalCommand& command, const std::string& r
   const Interrupt interrupt([&team](int /*count*/) { team.Stop(); });
   FRESHET_ASSIGN_OR_RETURN(const TeamEnd end, team.Run(processes));
   if (interrupt.count() > 1) return kExitInterrupted;
-  if (end.failed.empty()) return kExitDone;
+  if (!end.killed.empty()) {
+    PrintError(absl::AbortedError(StrCat("policy ", end.killed,
+                                         " did not end within 2 minutes and was killed; its last "
+                                         "checkpoint is kept")));
+  }
+  if (end.failed.empty()) return end.interrupted ? kExitInterrupted : kExitDone;
   PrintError(absl::AbortedError(StrCat("policy ", end.failed, " failed with exit code ",
                                        end.exit_code, ": ", end.error,
                                        "\ncontinue with: freshet local --resume ", run_dir)));
   return end.exit_code;
 }
 
+int FailCommandLine(const absl::Status& status) {
+  PrintError(status);
+  return kExitCommandLine;
+}
+
 int ExitCodeOf(const absl::StatusOr<int>& code) {
   return code.ok() ? *code : FailContent(code.status());
 }
 
-// Makes the folders of all policies, or none.
+// Makes the folders of all policies, or none: under another name, which is changed at the end.
 absl::Status MakeFolders(const std::string& run_dir, const std::vector<JobResult>& jobs) {
   std::error_code error;
   if (fs::exists(run_dir, error)) {
     return FailedPrecondition(run_dir, ": exists already; continue it with --resume ", run_dir,
                               ", or choose another folder with --run-dir");
   }
+  fs::path path = fs::absolute(run_dir, error);
+  if (!path.has_filename()) path = path.parent_path();  // without a '/' at the end
+  const std::string made = path.string() + ".tmp";
+  fs::create_directories(path.parent_path(), error);
+  if (error) return WriteError(path.parent_path().string(), error.value());
+  if (!fs::create_directory(made, error)) {
+    return error ? WriteError(made, error.value())
+                 : FailedPrecondition(made,
+                                      ": another process makes this run, or was ended while "
+                                      "it did; remove the folder if none runs");
+  }
   absl::Status status;
   for (const JobResult& job : jobs) {
     // The processes lock the folders that are made here.
-    status = RunFolder::Create(StrCat(run_dir, "/", job.policy), WriteJobYaml(job.spec)).status();
+    status = RunFolder::Create(StrCat(made, "/", job.policy), WriteJobYaml(job.spec)).status();
     if (!status.ok()) break;
   }
-  if (!status.ok()) fs::remove_all(run_dir, error);
+  if (status.ok() && ::rename(made.c_str(), path.c_str()) != 0) {
+    status = WriteError(run_dir, errno);
+  }
+  if (status.ok()) return SyncPath(path.parent_path().string());
+  fs::remove_all(made, error);
   return status;
 }
 
 absl::StatusOr<int> StartMembers(const LocalCommand& command, const std::vector<JobResult>& jobs) {
-  FRESHET_RETURN_IF_ERROR(CheckFlags(command, jobs.size()));
   FRESHET_ASSIGN_OR_RETURN(const ServiceScorers services, ConnectedScorers(command.rewards));
   std::vector<TeamMember> members;
   members.reserve(jobs.size());
@@ -142,47 +181,66 @@ absl::StatusOr<int> ResumeMembers(const LocalCommand& command,
   return RunMembers(command, command.resume_dir, members);
 }
 
+// The text of a key of a job file; "" if there is none.
+std::string TextOf(const YamlNode& job, std::string_view key) {
+  const auto found = std::ranges::find(job.entries, key, &YamlEntry::key);
+  return found == job.entries.end() ? "" : found->value.text;
+}
+
 }  // namespace
 
-std::vector<std::string> FindPolicyRuns(const std::string& run_dir) {
-  std::vector<std::string> policies;
+absl::StatusOr<std::vector<std::string>> FindPolicyRuns(const std::string& run_dir) {
+  std::vector<std::string> folders;
   std::error_code error;
-  if (fs::exists(fs::path(run_dir) / "job.yaml", error)) return policies;
+  if (fs::exists(fs::path(run_dir) / "job.yaml", error)) return folders;
+  std::set<std::string> teams;  // "" of a run that is none of its folder's policy
   for (auto entry = fs::directory_iterator(run_dir, error);
        !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    if (!fs::exists(entry->path() / "job.yaml", error)) continue;
-    policies.push_back(entry->path().filename().string());
+    const fs::path file = entry->path() / "job.yaml";
+    std::error_code unknown;
+    if (!fs::exists(file, unknown)) continue;
+    folders.push_back(entry->path().filename().string());
+    const YamlNode job = ParseYamlTree(ReadFile(file.string(), kMaxYamlBytes).value_or("")).root;
+    const std::string team = TextOf(job, "team");
+    teams.insert(TextOf(job, "name") == StrCat(team, "-", folders.back()) ? team : "");
   }
-  std::sort(policies.begin(), policies.end());
-  return policies;
+  std::sort(folders.begin(), folders.end());
+  if (folders.empty() || (teams.size() == 1 && !teams.contains(""))) return folders;
+  const bool more = folders.size() > kMaxNamedRuns;
+  if (more) folders.resize(kMaxNamedRuns);
+  return FailedPrecondition(run_dir, ": is no run and no run of several policies; name one of: ",
+                            absl::StrJoin(folders, ", "), more ? ", ..." : "");
 }
 
 int StartTeam(const LocalCommand& command, const std::vector<JobResult>& jobs) {
-  return ExitCodeOf(StartMembers(command, jobs));
+  const absl::Status flags = CheckFlags(command, jobs.size());
+  return flags.ok() ? ExitCodeOf(StartMembers(command, jobs)) : FailCommandLine(flags);
 }
 
 int ResumeTeam(const LocalCommand& command, const std::vector<std::string>& policies) {
-  return ExitCodeOf(ResumeMembers(command, policies));
+  const absl::Status flags = CheckFlags(command, policies.size());
+  return flags.ok() ? ExitCodeOf(ResumeMembers(command, policies)) : FailCommandLine(flags);
+}
+
+void EndWithTeam() {
+  const char* const text = std::getenv(kTeamVariable);
+  if (text == nullptr) return;
+  ::signal(SIGPIPE, SIG_IGN);  // the command takes the output, and may be gone
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
+  if (StrCat(::getppid()) != text) ::raise(SIGTERM);
 }
 
 absl::StatusOr<std::vector<std::string>> OverridesOf(const std::string& policy,
                                                      const std::vector<std::string>& policies,
                                                      const std::vector<std::string>& overrides) {
-  constexpr std::string_view kBlock = "policies.";
   std::vector<std::string> own;
   for (const std::string& text : overrides) {
-    if (!text.starts_with(kBlock)) {
-      own.push_back(text);
-      continue;
+    PolicyOverride one = ReadPolicyOverride(text, policies);
+    if (one.text.starts_with("name=")) one.error = "the runs of a team keep their names; remove it";
+    if (!one.error.empty()) {
+      return InvalidArgument("--set: ", Excerpt(one.key, 120), ": ", one.error);
     }
-    const size_t dot = std::min(text.find('.', kBlock.size()), text.find('='));
-    const std::string name = text.substr(kBlock.size(), dot - kBlock.size());
-    if (dot == std::string::npos || text[dot] != '.' ||
-        std::find(policies.begin(), policies.end(), name) == policies.end()) {
-      return InvalidArgument("--set: ", Excerpt(text), ": want policies.POLICY.KEY=VALUE, POLICY ",
-                             "one of ", absl::StrJoin(policies, ", "));
-    }
-    if (name == policy) own.push_back(text.substr(dot + 1));
+    if (one.policy.empty() || one.policy == policy) own.push_back(std::move(one.text));
   }
   return own;
 }

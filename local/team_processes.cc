@@ -7,12 +7,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 #include <thread>
 
 #include "absl/time/clock.h"
+#include "base/exit_code.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/subprocess.h"
@@ -22,6 +24,9 @@ namespace freshet {
 namespace {
 
 constexpr absl::Duration kLookPeriod = absl::Milliseconds(20);
+constexpr int kReadPeriodMs = 100;
+// How long output is read after a process has ended. Others that it has started may hold its pipes.
+constexpr absl::Duration kMaxReadAfterEnd = absl::Seconds(1);
 constexpr size_t kMaxOutputLine = size_t{64} << 10;
 
 struct Pipe {
@@ -47,6 +52,7 @@ class TeamProcesses::Child {
     FRESHET_ASSIGN_OR_RETURN(Pipe err, MakePipe());
     SubprocessOptions options;
     options.argv = what.argv;
+    options.environment = what.environment;
     options.standard_output = out.writer.get();
     options.standard_error = err.writer.get();
     FRESHET_ASSIGN_OR_RETURN(auto process, Subprocess::Start(options));
@@ -54,17 +60,22 @@ class TeamProcesses::Child {
                                             std::move(out.reader), std::move(err.reader)));
   }
   // Kills it.
-  ~Child() { process_->Kill(); }
+  ~Child() {
+    process_->Kill();
+    process_->Ending().IgnoreError();
+    no_more_output_ = true;
+  }
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
   const std::string& name() const { return name_; }
   bool ended() const { return ended_; }
-  // Waits at most `timeout` for its end. Returns whether it has ended in this call, and all its
-  // output was taken.
+  // Waits at most `timeout` for its end. Returns whether it has ended in this call; its output was
+  // then taken.
   bool AwaitEnd(absl::Duration timeout) {
     if (ended_ || !process_->WaitFor(timeout)) return false;
     process_->Ending().IgnoreError();
+    no_more_output_ = true;
     reader_.join();
     return ended_ = true;
   }
@@ -72,7 +83,12 @@ class TeamProcesses::Child {
   int ExitCode() { return process_->ExitCode(); }
   const std::string& last_error() const { return last_error_; }
   void Signal(int signal) { process_->Signal(signal); }
-  void Kill() { process_->Kill(); }
+  void Kill() {
+    was_killed_ = true;
+    process_->Kill();
+  }
+  // Whether Kill() has ended it. Requires: ended().
+  bool WasKilled() { return was_killed_ && ExitCode() == 128 + SIGKILL; }
 
  private:
   Child(TeamProcesses& team, std::string name, std::unique_ptr<Subprocess> process, UniqueFd out,
@@ -86,12 +102,18 @@ class TeamProcesses::Child {
   void Read() {
     std::array<pollfd, 2> waits = {pollfd{outputs_[0].get(), POLLIN, 0},
                                    pollfd{outputs_[1].get(), POLLIN, 0}};
-    while (waits[0].fd >= 0 || waits[1].fd >= 0) {
-      if (::poll(waits.data(), waits.size(), -1) < 0 && errno != EINTR) return;
+    absl::Time end = absl::InfiniteFuture();
+    while ((waits[0].fd >= 0 || waits[1].fd >= 0) && absl::Now() < end) {
+      const bool ended = no_more_output_;  // before poll(), which then sees all that it has written
+      if (ended) end = std::min(end, absl::Now() + kMaxReadAfterEnd);
+      const int ready = ::poll(waits.data(), waits.size(), kReadPeriodMs);
+      if (ready < 0 && errno == EINTR) continue;
+      if (ready < 0 || (ready == 0 && ended)) break;
       for (size_t i = 0; i < waits.size(); ++i) {
         if (waits[i].fd >= 0 && waits[i].revents != 0 && !Take(i)) waits[i].fd = -1;
       }
     }
+    for (size_t i = 0; i < waits.size(); ++i) TellRest(i);
   }
 
   // Reads what there is. Returns false at the end of the output.
@@ -106,11 +128,14 @@ class TeamProcesses::Child {
       Tell(output == 1, std::string_view(text).substr(begin, end - begin));
     }
     text.erase(0, begin);
-    if (!text.empty() && (size <= 0 || text.size() >= kMaxOutputLine)) {
-      Tell(output == 1, text);
-      text.clear();
-    }
+    if (text.size() >= kMaxOutputLine) TellRest(output);
     return size > 0;
+  }
+
+  void TellRest(size_t output) {
+    std::string& text = texts_[output];
+    if (!text.empty()) Tell(output == 1, text);
+    text.clear();
   }
 
   void Tell(bool is_error, std::string_view line) {
@@ -126,8 +151,23 @@ class TeamProcesses::Child {
   std::array<std::string, 2> texts_;  // of lines that are not complete
   std::string last_error_;            // the reader's until it is joined
   bool ended_ = false;
-  std::jthread reader_;  // last: it uses all of the above
+  bool was_killed_ = false;
+  std::atomic<bool> no_more_output_{false};  // the process has ended
+  std::jthread reader_;                      // last: it uses all of the above
 };
+
+void TeamProcesses::NoteEnd(Child& child, TeamEnd& end) const {
+  const int code = child.ExitCode();
+  if (code == 0) return;
+  if (child.WasKilled() && end.killed.empty()) end.killed = child.name();
+  if (stops_ > 0 && (child.WasKilled() || code == kExitInterrupted || code == 128 + SIGTERM)) {
+    end.interrupted = true;
+  } else if (end.failed.empty()) {
+    end.failed = child.name();
+    end.exit_code = code;
+    end.error = child.last_error();
+  }
+}
 
 absl::StatusOr<TeamEnd> TeamProcesses::Run(const std::vector<TeamProcess>& processes) {
   std::vector<std::unique_ptr<Child>> children;
@@ -143,9 +183,7 @@ absl::StatusOr<TeamEnd> TeamProcesses::Run(const std::vector<TeamProcess>& proce
     absl::Duration timeout = kLookPeriod;
     for (const auto& child : children) {
       if (child->ended()) continue;
-      const bool ends_here = child->AwaitEnd(std::exchange(timeout, absl::ZeroDuration()));
-      if (!ends_here || child->ExitCode() == 0 || !end.failed.empty()) continue;
-      end = {child->name(), child->ExitCode(), child->last_error()};
+      if (child->AwaitEnd(std::exchange(timeout, absl::ZeroDuration()))) NoteEnd(*child, end);
     }
     const bool stops = stops_ > 0 || !end.failed.empty();
     if (stops && !told) kill_at = absl::Now() + grace_;

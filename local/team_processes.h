@@ -16,18 +16,22 @@ namespace freshet {
 
 struct TeamProcess {
   std::string name;
-  std::vector<std::string> argv;  // the first is a path
+  std::vector<std::string> argv;           // the first is a path
+  std::vector<std::string> environment{};  // "NAME=VALUE", added to this process's
 };
 
 // How a team has ended.
 struct TeamEnd {
-  std::string failed;  // the process that failed first; "" if none did
+  std::string failed;  // the process that failed first; "" if none did by itself
   int exit_code = 0;   // its exit code, or 128 and the number of the signal that ended it
   std::string error;   // its last line on stderr
+  std::string killed;  // the first that was killed as it did not end when it was told to
+  // After Stop(): one was killed, or ended with kExitInterrupted or by SIGTERM. That is no failure.
+  bool interrupted = false;
 };
 
-// Processes that stand and fall together: when one fails, the others are told to stop. Those that
-// end with exit code 0 stop no other.
+// Processes of one team: if one fails, the others get SIGTERM. One that ends with exit code 0 stops
+// no other.
 class TeamProcesses {
  public:
   // Takes a line of a process's output, without its newline and with at most 64 KiB. Called by one
@@ -46,6 +50,8 @@ class TeamProcesses {
 
  private:
   class Child;
+
+  void NoteEnd(Child& child, TeamEnd& end) const;
 
   const OnLine on_line_;
   const absl::Duration grace_;

@@ -107,10 +107,11 @@ TEST(Policies, AnErrorThatOnePolicyMakesInAKeyOfTheFileNamesIt) {
 TEST(Policies, OverridesOfAPolicyAreNamedInErrors) {
   EXPECT_THAT(TeamErrors("  a:\n  b:\n", {"policies.a.seed=x"}),
               HasSubstr("--set: policies.a.seed: expected an integer"));
-  for (const char* text :
-       {"policies.c.seed=1", "policies.a=1", "policies.=1", "policies.a.name=x"}) {
+  for (const char* text : {"policies.c.seed=1", "policies.a=1", "policies.=1", "policies.a.name=x",
+                           "policies.a.team=x"}) {
     EXPECT_THAT(TeamErrors("  a:\n  b:\n", {text}), HasSubstr("--set: policies.")) << text;
   }
+  EXPECT_THAT(TeamErrors("  a:\n  b:\n", {"team=x"}), HasSubstr("--set: team: is set to"));
 }
 
 TEST(Policies, BoundsAndNames) {
@@ -158,6 +159,15 @@ TEST(Policies, OneJobOfTheFile) {
               HasSubstr("the file has several jobs"));
   EXPECT_THAT(FormatConfigErrors(ParseJob(MinimalJob(), "job.yaml", {}, "a").errors),
               HasSubstr("no policy 'a'"));
+}
+
+TEST(Policies, OnlyTheJobThatIsWantedIsExpanded) {
+  const YamlNode root = ParseYamlTree(Team("  a: {seed: 2}\n  b: {seed: 3}\n")).root;
+  const JobTrees trees = ExpandPolicies(root, {}, KeyPlaces(), "a");
+  ASSERT_EQ(trees.jobs.size(), 1u);
+  EXPECT_EQ(trees.jobs[0].policy, "a");
+  EXPECT_THAT(ExpandPolicies(root, {}, KeyPlaces(), "c").jobs, IsEmpty());
+  EXPECT_THAT(ExpandPolicies(root, {}, KeyPlaces(), "").jobs, IsEmpty());
 }
 
 TEST(Policies, LaterErrorsNameThePolicyToo) {

@@ -1,10 +1,12 @@
 #include "local/team_processes.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 
 #include "base/str_cat.h"
+#include "base/unique_fd.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/model/test_directory.h"
@@ -55,6 +57,22 @@ TEST_F(TeamProcessesTest, ALongLineIsSplit) {
   EXPECT_EQ(bytes, 200000u);
 }
 
+TEST_F(TeamProcessesTest, OneThatLeavesAProcessBehindHasEnded) {
+  const TestDirectory dir;
+  for (const char* name : {"hold", "ready"}) {
+    ASSERT_EQ(::mkfifo(dir.File(name).c_str(), 0600), 0);
+  }
+  // The process behind is in a group of its own, and has the pipes until `writer` is closed.
+  const UniqueFd writer(::open(dir.File("hold").c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_GE(writer.get(), 0);
+  const TeamEnd end = Run({Shell(
+      "a", StrCat("cd ", dir.path(), "; setsid sh -c 'exec 3< hold; echo > ready; exec cat <&3' & ",
+                  "read x < ready; echo 1; printf 2 >&2; exit 3"))});
+  EXPECT_EQ(end.failed, "a");
+  EXPECT_EQ(end.error, "2");
+  EXPECT_THAT(lines_, UnorderedElementsAre("a: 1", "a! 2"));
+}
+
 TEST_F(TeamProcessesTest, WhenOneFailsTheOthersAreToldToStop) {
   const TestDirectory dir;
   ASSERT_EQ(::mkfifo(dir.File("fifo").c_str(), 0600), 0);
@@ -90,8 +108,26 @@ TEST_F(TeamProcessesTest, ASecondRequestKills) {
   stop_at_ = "ready";
   times_ = 2;
   const TeamEnd end = Run({Shell("a", "trap '' TERM; echo ready; while :; do sleep 0.01; done")});
+  EXPECT_EQ(end.failed, "");
+  EXPECT_EQ(end.killed, "a");
+  EXPECT_TRUE(end.interrupted);
+}
+
+TEST_F(TeamProcessesTest, ThoseThatEndByTheRequestHaveNotFailed) {
+  stop_at_ = "ready";
+  const std::string wait = "while :; do sleep 0.01; done";
+  const TeamEnd end = Run({Shell("a", "trap 'exit 130' TERM; echo ready; " + wait)});
+  EXPECT_EQ(end.failed, "");
+  EXPECT_TRUE(end.interrupted);
+}
+
+TEST_F(TeamProcessesTest, AFailureAfterTheRequestIsOne) {
+  stop_at_ = "ready";
+  const std::string wait = "while :; do sleep 0.01; done";
+  const TeamEnd end =
+      Run({Shell("a", "trap 'exit 3' TERM; echo ready; " + wait), Shell("b", wait)});
   EXPECT_EQ(end.failed, "a");
-  EXPECT_EQ(end.exit_code, 128 + 9);
+  EXPECT_EQ(end.exit_code, 3);
 }
 
 TEST_F(TeamProcessesTest, OneThatCannotBeStartedIsNamed) {
