@@ -64,9 +64,8 @@ class TrainingRowsOfDataset final : public WarmupRows {
 };
 
 // FAILED_PRECONDITION: a component of the reward has no call left.
-absl::Status CheckCalls(const JobSpec& spec, TrajectoryStore& store) {
-  FRESHET_ASSIGN_OR_RETURN(const StoreStats stats, store.Stats());
-  const std::string used_up = FindCallsUsedUp(spec.reward(), stats.calls);
+absl::Status CheckCalls(const JobSpec& spec, const InMemoryCallBudget& calls) {
+  const std::string used_up = FindCallsUsedUp(spec.reward(), calls.Read());
   return used_up.empty() ? absl::OkStatus() : FailedPrecondition(used_up);
 }
 
@@ -290,7 +289,7 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
                                       std::move(rollout_options), episodes, requests);
   RewardWorkerOptions reward_options = MakeRewardOptions(spec);
   reward_options.job = setup_.store.job;
-  reward_options.calls = &roles.store->calls();
+  reward_options.calls = options_.calls.get();
   std::vector<RowQueue*> scored = {roles.store.get()};
   if (!setup_.data.held_out.empty()) {
     scored.push_back(&roles.store->evaluations());
@@ -438,7 +437,7 @@ absl::Status LocalRun::Control(Roles& roles) {
   absl::Time give_up_evaluation = absl::InfiniteFuture();
   while (true) {
     FRESHET_RETURN_IF_ERROR(roles.store->Sweep().status());
-    FRESHET_RETURN_IF_ERROR(CheckCalls(setup_.spec, *roles.store));
+    FRESHET_RETURN_IF_ERROR(CheckCalls(setup_.spec, *options_.calls));
     FRESHET_RETURN_IF_ERROR(WatchDeaths(roles));
     FRESHET_RETURN_IF_ERROR(TakeEvaluation(roles));
     FRESHET_RETURN_IF_ERROR(roles.Failure());
@@ -505,7 +504,7 @@ absl::Status LocalRun::FinalEvaluation(Roles& roles) {
   const WeightSnapshot weights = roles.publisher->staged();
   while (clock_.Now() < deadline && !StopRequested()) {
     FRESHET_RETURN_IF_ERROR(roles.Failure());
-    FRESHET_RETURN_IF_ERROR(CheckCalls(setup_.spec, *roles.store));
+    FRESHET_RETURN_IF_ERROR(CheckCalls(setup_.spec, *options_.calls));
     FRESHET_RETURN_IF_ERROR(TakeEvaluation(roles));
     if (roles.evaluator->AwaitIdle(absl::ZeroDuration())) {
       if (started) return absl::OkStatus();

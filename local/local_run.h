@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "base/clock.h"
 #include "base/fault_point.h"
 #include "base/mutex.h"
+#include "datastore/memory/in_memory_call_budget.h"
 #include "local/job_setup.h"
 #include "local/local_status.h"
 #include "local/resume_point.h"
@@ -26,6 +28,8 @@ struct LocalRunOptions {
   RowSink rows;                   // rows of --json; may be empty
   int metrics_port = 0;           // on the loopback address; 0: no metrics server
   LocalStatus* status = nullptr;  // updated for the status page; may be null; outlives the run
+  // Runs with copies of the options share it: one limit holds for all runs of a command.
+  std::shared_ptr<InMemoryCallBudget> calls = std::make_shared<InMemoryCallBudget>();
 };
 
 enum class RunOutcome {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include "base/interrupt.h"
@@ -75,10 +76,28 @@ int Export(const Session& session, const std::string& folder,
   std::printf("%s\n", folder.c_str());
   std::fprintf(stderr, "%zu files, %sB\n", (*into)->files(),
                HumanCount(static_cast<double>((*into)->bytes())).c_str());
-  if ((*into)->files() == CheckpointExport::kMaxFiles) {
-    PrintLine("that is the most of one export; there may be more files");
-  }
   return kExitDone;
+}
+
+int ExportGenerated(const Session& session, const std::string& id, int64_t after,
+                    const std::string& folder) {
+  size_t files = 0;
+  int64_t last_step = 0;
+  const int code = Export(session, folder, [&](const TakeFile& take) {
+    return session.client().ExportGenerated(id, after, [&](const job::v1::FileChunk& chunk) {
+      constexpr std::string_view kPrefix = "step-";
+      if (!chunk.path().empty()) ++files;
+      if (chunk.path().starts_with(kPrefix)) {
+        last_step = std::strtoll(chunk.path().c_str() + kPrefix.size(), nullptr, 10);
+      }
+      return take(chunk);
+    });
+  });
+  if (code == kExitDone && files == CheckpointExport::kMaxFiles) {
+    PrintLine(StrCat("an export has at most 9,999 files; copy later ones with --after ", last_step,
+                     " into another folder"));
+  }
+  return code;
 }
 
 }  // namespace
@@ -155,11 +174,8 @@ void AddCheckpointCommands(const Command& app, ConnectionFlags& connection) {
   fetch.Add("DIR", folder, "new folder").Required();
   fetch.Add("--after", after, "only files of steps after this one; all by default")
       .Range(int64_t{0}, int64_t{1} << 53);
-  OnSession(fetch, connection, [&](const Session& session) {
-    return Export(session, folder, [&](const TakeFile& take) {
-      return session.client().ExportGenerated(id, after, take);
-    });
-  });
+  OnSession(fetch, connection,
+            [&](const Session& session) { return ExportGenerated(session, id, after, folder); });
 }
 
 }  // namespace freshet

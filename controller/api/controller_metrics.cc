@@ -95,14 +95,14 @@ constexpr JobMetric kFilteredInARow{"freshet_filtered_in_a_row_groups",
                                     "Prompt groups filtered since the last one that was not."};
 constexpr JobMetric kPooled{"freshet_pooled_successes", "Successes in the pool of replay."};
 constexpr JobMetric kCalls{"freshet_reward_calls_total",
-                           "Calls of a component with a limit to its server, counted in the "
-                           "datastore over all reward workers."};
+                           "Requests to the server of a reward component that has max_calls, "
+                           "counted over all reward workers."};
 constexpr JobMetric kMaxCalls{"freshet_reward_bound_calls",
                               "Calls that a component may send; the job fails if it needs more."};
 constexpr JobMetric kSkippedSamples{
     "freshet_skipped_samples_total",
-    "Samples that groups had less than group_size, because most samples of "
-    "their prompts succeed (adaptive_rollouts)."};
+    "Samples that were not generated because most samples of their prompts "
+    "succeed (adaptive_rollouts): group_size minus the group's samples."};
 constexpr JobMetric kLimitedGroups{
     "freshet_limited_groups_total",
     "Groups whose samples were limited to a multiple of the longest success "

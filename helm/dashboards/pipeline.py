@@ -111,8 +111,11 @@ PANELS = [
     ),
     curves(
         "Finished samples",
-        "Per second, by outcome: stored, refused because the lease was lost, or refused as invalid.",
+        "Per second, by outcome: stored, refused because the lease was lost, or refused as invalid. With"
+        " adaptive_rollouts, also samples that were not generated, and groups whose samples were limited.",
         ("sum by (outcome) (rate(freshet_rollout_samples_total{@job}[$__rate_interval]))", "{{outcome}}"),
+        ("sum(rate(freshet_skipped_samples_total{@job}[$__rate_interval]))", "not generated"),
+        ("sum(rate(freshet_limited_groups_total{@job}[$__rate_interval]))", "groups limited"),
         unit="cps",
     ),
     curves(

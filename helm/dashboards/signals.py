@@ -52,6 +52,19 @@ PANELS = [
         high=1,
     ),
     curves(
+        "Used calls",
+        "Requests to a judge or reward model as a share of max_calls. A job that needs more than 1 fails.",
+        (
+            (
+                "max by (job, component) (freshet_reward_calls_total{@job})"
+                " / max by (job, component) (freshet_reward_bound_calls{@job})"
+            ),
+            "{{job}} {{component}}",
+        ),
+        unit="percentunit",
+        high=1,
+    ),
+    curves(
         "Programs per second",
         "Programs that sandboxes have run, and those that a limit ended.",
         ("sum(rate(freshet_sandbox_programs_total{@all}[$__rate_interval]))", "run"),
@@ -112,8 +125,13 @@ PANELS = [
     ),
     curves(
         "Episodes of rollouts",
-        "Ended per second, by outcome, and groups handed back after repeated failures in 15 minutes.",
+        "Ended per second, by outcome; truncated ones by limit; and groups handed back after repeated failures in 15"
+        " minutes.",
         ("sum by (outcome) (rate(freshet_rollout_episodes_total{@job}[$__rate_interval]))", "{{outcome}}"),
+        (
+            "sum by (limit) (rate(freshet_rollout_truncated_episodes_total{@job}[$__rate_interval]))",
+            "truncated: {{limit}}",
+        ),
         ("sum(increase(freshet_rollout_groups_handed_back_total{@job}[15m]))", "groups handed back"),
     ),
     curves(

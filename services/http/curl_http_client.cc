@@ -189,7 +189,8 @@ absl::StatusOr<HttpReply> CurlHttpClient::Send(const HttpCall& call) {
   curl_easy_getinfo(curl, CURLINFO_REQUEST_SIZE, &sent);
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, nullptr);
   if (code == CURLE_ABORTED_BY_CALLBACK && call.cancel.stop_requested()) {
-    return absl::CancelledError("the call was cancelled");
+    const absl::Status cancelled = absl::CancelledError("the call was cancelled");
+    return sent == 0 ? NothingSent(cancelled) : cancelled;
   }
   if (code != CURLE_OK) {
     const absl::Status error = ToStatus(code, received, details);

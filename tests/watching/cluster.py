@@ -76,6 +76,8 @@ class Cluster(launcher.Processes):
         flags = ["--authz-policy", self.folder / "policy.json", *self.certificates.flags("--tls-")]
         if role_of(name) == "controller":
             flags += ["--users", self.folder / "users.json", "--pool-bounds", f"default={self.rollouts}..{self.rollouts}"]
+        if role_of(name) == "reward":
+            flags += ["--judge", "http://127.0.0.1:1"]  # nobody answers there
         return flags
 
     def submit(self, job, text):

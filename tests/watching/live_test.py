@@ -31,7 +31,11 @@ group_size: 2
 prompts_per_step: 8
 rollout: {max_new_tokens: 40}
 staleness: {max: 2}
-reward: {components: {won: {type: environment}}}
+reward:
+  components:
+    won: {type: environment}
+    never: {type: regex, pattern: "x"}  # which the alphabet lacks
+    judge: {type: judge, model: none, text: "{response}", max_calls: 10, only_if: never}
 loss: {preset: grpo}
 trainer: {steps: 100000}
 optimizer: {learning_rate: 1.0e-4}

@@ -72,12 +72,20 @@ class ExportReactor final : public grpc::ServerWriteReactor<CheckpointChunk> {
  private:
   bool AtEnd() { return in_->peek() == std::istream::traits_type::eof(); }
 
-  // Adds the file that has been sent to the manifest.
-  void CloseFile() {
-    if (in_ != nullptr && export_.list) {
+  void FinishUnread() { Finish(runtime::StatusToGrpc(DataLoss(name_, ": cannot be read"))); }
+
+  // Adds the file that has been sent to the manifest. False: the call has been finished.
+  bool CloseFile() {
+    if (in_ == nullptr) return true;
+    if (in_->bad() || bytes_ != size_) {
+      FinishUnread();
+      return false;
+    }
+    if (export_.list) {
       listed_.push_back({{"name", name_}, {"bytes", bytes_}, {"sha256", digest_->FinishHex()}});
     }
     in_ = nullptr;
+    return true;
   }
 
   // False: the call has been finished.
@@ -103,14 +111,16 @@ class ExportReactor final : public grpc::ServerWriteReactor<CheckpointChunk> {
     chunk_.set_path(name_);
     digest_.emplace();
     bytes_ = 0;
+    in_->seekg(0, std::ios::end);
+    size_ = in_->tellg();
+    in_->seekg(0);
     return true;
   }
 
   void WriteNext() {
     chunk_.Clear();
     while (in_ == nullptr || AtEnd()) {
-      CloseFile();
-      if (!OpenNext()) return;
+      if (!CloseFile() || !OpenNext()) return;
       if (AtEnd()) break;  // An empty file needs its own message.
     }
     std::string& data = *chunk_.mutable_data();
@@ -118,9 +128,10 @@ class ExportReactor final : public grpc::ServerWriteReactor<CheckpointChunk> {
     in_->clear();
     in_->read(data.data(), static_cast<std::streamsize>(data.size()));
     data.resize(static_cast<size_t>(in_->gcount()));
+    if (in_->bad()) return FinishUnread();
     in_->clear();
     if (export_.list) digest_->Update(data);
-    bytes_ += data.size();
+    bytes_ += static_cast<int64_t>(data.size());
     StartWrite(&chunk_);
   }
 
@@ -129,7 +140,8 @@ class ExportReactor final : public grpc::ServerWriteReactor<CheckpointChunk> {
   std::unique_ptr<std::istream> in_;
   std::string name_;
   std::optional<Sha256> digest_;
-  size_t bytes_ = 0;
+  int64_t bytes_ = 0;  // sent of the file
+  int64_t size_ = 0;   // of the file when it was opened
   nlohmann::json listed_ = nlohmann::json::array();
   CheckpointChunk chunk_;
 };

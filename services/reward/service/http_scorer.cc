@@ -114,10 +114,9 @@ absl::StatusOr<ComponentScore> HttpScorer::Score(const ScoreInput& input) const 
 }
 
 absl::Status HttpScorer::CountCall(const CallLimit& limit) const {
-  if (limit.budget == nullptr || limit.max_calls == 0) return absl::OkStatus();
-  int64_t unsent = unsent_.load();
-  while (unsent > 0 && !unsent_.compare_exchange_weak(unsent, unsent - 1)) continue;
-  if (unsent > 0) return absl::OkStatus();
+  int64_t unused = unused_.load();
+  while (unused > 0 && !unused_.compare_exchange_weak(unused, unused - 1)) continue;
+  if (unused > 0) return absl::OkStatus();
   const absl::StatusOr<bool> counted =
       limit.budget->Spend(std::string(limit.component), limit.max_calls);
   // No row is to blame, so UNAVAILABLE: rows wait, and are scored once the job goes on.
@@ -131,13 +130,15 @@ absl::Status HttpScorer::CountCall(const CallLimit& limit) const {
 
 absl::StatusOr<std::string> HttpScorer::Ask(HttpCall& call, const CallLimit& limit,
                                             absl::Time deadline, Notification& cancelled) const {
+  const bool counts = limit.budget != nullptr && limit.max_calls != 0;
   int losses = 0;
   for (int64_t tries = 1;; ++tries) {
-    FRESHET_RETURN_IF_ERROR(CountCall(limit));
+    if (counts) FRESHET_RETURN_IF_ERROR(CountCall(limit));
     call.deadline = deadline - absl::Now();
     absl::StatusOr<HttpReply> reply = server_->Send(call);
-    if (IsNothingSent(reply.status())) ++unsent_;
     absl::Status status = reply.ok() ? Meaning(*reply) : reply.status();
+    const bool refused = reply.ok() && absl::IsUnavailable(status);
+    if (counts && (refused || IsNothingSent(status))) ++unused_;
     // The operator's files are unusable, which no row is to blame for.
     if (absl::IsFailedPrecondition(status)) {
       status = StatusOf(absl::StatusCode::kUnavailable, Message(status));

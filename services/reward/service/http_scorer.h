@@ -20,7 +20,8 @@ namespace freshet {
 
 // Asks an HTTP server about each completion: a sandbox, a judge or a reward model. Sends the
 // question's requests one after another; all of them, with waits for a server that is away or busy,
-// take at most the call's timeout. Each request that is sent counts against ScoreInput::calls.
+// take at most the call's timeout. Each request that is sent counts against ScoreInput::calls,
+// unless its answer is 401, 403, 408, 429, 502, 503 or 529: the next request takes its place.
 //
 // Errors besides those of Scorer and of the question: UNAVAILABLE: the server is away or busy
 // (408, 429, 502, 503, 529), the operator's files or token are wrong (401, 403), or no call is left
@@ -42,14 +43,16 @@ class HttpScorer final : public Scorer {
   // Returns the body of the reply with status 200; errors as of Score.
   absl::StatusOr<std::string> Ask(HttpCall& call, const CallLimit& limit, absl::Time deadline,
                                   Notification& cancelled) const;
-  // Counts a call that is sent next. UNAVAILABLE: none is left, or it cannot be counted.
+  // Counts a call that is sent next; `limit` has max_calls. UNAVAILABLE: none is left, or it cannot
+  // be counted.
   absl::Status CountCall(const CallLimit& limit) const;
 
   const std::string name_;
   const std::shared_ptr<HttpClient> server_;
   const HttpQuestion question_;
   const absl::Duration timeout_;
-  mutable std::atomic<int64_t> unsent_{0};  // counted calls that no server got
+  // Counted calls that no server got, or that one refused: it was away or busy, or the token wrong.
+  mutable std::atomic<int64_t> unused_{0};
 };
 
 // Create scorers that ask the operator's sandbox, judge, or reward models. They open no connection.

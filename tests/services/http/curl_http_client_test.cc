@@ -135,6 +135,18 @@ TEST_F(CurlHttpClientTest, NobodyThereAndNoAnswerAreUnavailable) {
   EXPECT_TRUE(IsNothingSent(nobody));
 }
 
+TEST_F(CurlHttpClientTest, ACallThatIsCancelledBeforeItIsSentIsMarked) {
+  Serve([](const auto&) { return FakeApiServer::Answer(200, "{}"); });
+  std::stop_source stop;
+  stop.request_stop();
+  HttpCall call = Get("/");
+  call.cancel = stop.get_token();
+  const absl::Status cancelled = client_->Send(call).status();
+  EXPECT_EQ(cancelled.code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(IsNothingSent(cancelled));
+  EXPECT_TRUE(server_->requests().empty());
+}
+
 TEST_F(CurlHttpClientTest, ATokenThatCannotBeUsedIsNamedAndNotShown) {
   Serve([](const auto&) { return FakeApiServer::Answer(200, "{}"); });
   SetToken("bad\r\nX-Evil: 1");

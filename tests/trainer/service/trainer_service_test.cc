@@ -168,6 +168,15 @@ TEST_F(TrainerServiceTest, ExportsGeneratedFilesAndThenAManifestOfThem) {
   EXPECT_EQ(ExportGenerated("../job", 0).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
+TEST_F(TrainerServiceTest, AFileThatCannotBeReadEndsAnExport) {
+  dir_.Write("jobs/job/generated/step-00000001.jsonl", "{}\n");
+  std::filesystem::create_directories(dir_.path() + "/jobs/job/generated/step-00000002.jsonl");
+  const grpc::Status status = ExportGenerated("job", 0);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DATA_LOSS);
+  EXPECT_EQ(status.error_message(), "step-00000002.jsonl: cannot be read");
+  EXPECT_THAT(names_, ElementsAre("step-00000001.jsonl"));
+}
+
 TEST_F(TrainerServiceTest, AnswersForJobsWithoutCheckpoints) {
   Save(2);
   EXPECT_EQ(Export("job", 3).error_code(), grpc::StatusCode::NOT_FOUND);

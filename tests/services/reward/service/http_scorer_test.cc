@@ -149,14 +149,36 @@ absl::StatusOr<ComponentScore> AskWithin(int64_t max_calls, CallBudget& budget,
 }
 
 TEST(HttpScorer, EveryRequestThatIsSentCounts) {
-  const auto server = std::make_shared<FakeServer>(std::vector<absl::StatusOr<HttpReply>>{
-      HttpReply{503, "busy"}, HttpReply{504, "lost"}, HttpReply{200, kAccepted}});
+  const auto server = std::make_shared<FakeServer>(
+      std::vector<absl::StatusOr<HttpReply>>{HttpReply{504, "lost"}, HttpReply{200, kAccepted}});
   InMemoryCallBudget budget;
   EXPECT_EQ(AskWithin(3, budget, *Make(server))->value, 1);
-  EXPECT_EQ(budget.Read(), (std::vector<ComponentCalls>{{"judge", 3, 0}}));
+  EXPECT_EQ(budget.Read(), (std::vector<ComponentCalls>{{"judge", 2, 0}}));
   EXPECT_EQ(AskWithin(0, budget, *Make(server))->value, 1) << "no limit";
   EXPECT_EQ(Ask(*Make(server))->value, 1) << "no job";
-  EXPECT_EQ(budget.Read(), (std::vector<ComponentCalls>{{"judge", 3, 0}}));
+  EXPECT_EQ(budget.Read(), (std::vector<ComponentCalls>{{"judge", 2, 0}}));
+}
+
+TEST(HttpScorer, ARequestOfAWrongTokenOrToABusyServerDoesNotCount) {
+  for (const int status : {401, 403, 408, 429, 502, 503, 529}) {
+    const auto server = std::make_shared<FakeServer>(std::vector<absl::StatusOr<HttpReply>>{
+        HttpReply{status, "refused"}, HttpReply{status, "refused"}, HttpReply{200, kAccepted}});
+    InMemoryCallBudget budget;
+    const auto scorer = Make(server);
+    EXPECT_EQ(AskWithin(1, budget, *scorer)->value, 1) << status;
+    EXPECT_EQ(AskWithin(1, budget, *scorer).status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(server->calls.size(), 3) << status;
+  }
+}
+
+TEST(HttpScorer, ARequestWithoutALimitGivesNoCallBack) {
+  const auto server = std::make_shared<FakeServer>(
+      std::vector<absl::StatusOr<HttpReply>>{HttpReply{503, "busy"}, HttpReply{200, kAccepted}});
+  InMemoryCallBudget budget;
+  const auto scorer = Make(server);
+  EXPECT_EQ(AskWithin(0, budget, *scorer)->value, 1);
+  EXPECT_EQ(AskWithin(1, budget, *scorer)->value, 1);
+  EXPECT_EQ(budget.Read(), (std::vector<ComponentCalls>{{"judge", 1, 0}}));
 }
 
 TEST(HttpScorer, ARequestThatNoServerGotDoesNotCount) {
