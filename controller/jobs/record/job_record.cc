@@ -23,6 +23,7 @@ using job::v1::JOB_STATE_SUCCEEDED;
 using job::v1::JobState;
 
 constexpr size_t kMaxReasonBytes = 4096;
+constexpr int64_t kMostCalls = 1'000'000'000'000;  // the maximum of the key max_calls
 
 bool IsLegal(JobState from, JobState to) {
   switch (from) {
@@ -203,6 +204,10 @@ absl::Status RaiseMaxCalls(JobRecord& record,
     if (value < present) {
       return InvalidArgument("max_calls: reward.components.", name, ".max_calls is ", present,
                              "; give more, got ", value);
+    }
+    if (value > kMostCalls) {
+      return InvalidArgument("max_calls: reward.components.", name, ".max_calls: give at most ",
+                             kMostCalls, ", got ", value);
     }
     if (!HasEnded(record.state())) {
       return FailedPrecondition("max_calls: job ", record.id(), " is ", StateName(record.state()),
