@@ -1,7 +1,6 @@
 #include "controller/jobs/record/job_record.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include "base/proto_time.h"
 #include "base/str_cat.h"
@@ -294,13 +293,7 @@ absl::Status ValidateJobId(const std::string& id) {
   if (id == kClusterTag) {
     return InvalidArgument("'", id, "' is reserved for the cluster's records; choose another");
   }
-  const auto allowed = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' || c == '-';
-  };
-  const bool good = !id.empty() && id.size() <= kMaxJobIdLength &&
-                    std::isalnum(static_cast<unsigned char>(id.front())) != 0 &&
-                    std::all_of(id.begin(), id.end(), allowed);
-  if (good) return absl::OkStatus();
+  if (IsJobId(id)) return absl::OkStatus();
   return InvalidArgument("must be 1 to ", kMaxJobIdLength,
                          " letters, digits, '.', '_' and '-', beginning with a letter or digit");
 }
