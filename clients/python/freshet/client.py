@@ -190,7 +190,7 @@ class Client:
         return jobs
 
     def _cancel_all(self, ids: list[str], reason: str) -> list[str]:
-        """Cancels the jobs; those that do not exist are skipped. Returns the ids of those that could not be cancelled."""
+        """Cancels those of the jobs that exist. Returns the ids of those that could not be cancelled."""
         left = []
         for id in ids:
             try:

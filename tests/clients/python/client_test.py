@@ -108,7 +108,8 @@ class ClientTest(RecordedCase):
 
     def test_ids_and_names_of_a_team_are_checked_before_any_call(self):
         text = "name: n\npolicies:\n  a: {seed: 2}\n  b:\n"
-        for bad, id in ((text, "t" * 62), (text, "a b"), (text.replace("b:", "1:"), "t"), (text.replace("b:", "no:"), "t")):
+        numbered, negated = text.replace("b:", "1:"), text.replace("b:", "no:")
+        for bad, id in ((text, "t" * 62), (text, "a b"), (numbered, "t"), (negated, "t")):
             with self.assertRaisesRegex(ValueError, "letters, digits|quote the policy's name"):
                 self.client.submit_team(bad, id=id)
         self.assertFalse(self.service.requests)
