@@ -89,14 +89,10 @@ int DryRun(const Session& session, const std::vector<job::v1::SubmitRequest>& re
 
 // One request for each job of the file. Jobs of several policies have ids, ID-POLICY, and their
 // team is ID.
-std::vector<job::v1::SubmitRequest> MakeRequests(const SubmitFlags& flags, const std::string& text,
+std::vector<job::v1::SubmitRequest> MakeRequests(const SubmitFlags& flags, const std::string& id,
+                                                 const std::string& text,
                                                  const std::vector<JobResult>& jobs,
                                                  const std::string& server) {
-  std::string id = flags.id;
-  if (jobs.size() > 1 && id.empty()) {
-    std::random_device random;
-    id = MakeTeamId(jobs, (uint64_t{random()} << 32) | random());
-  }
   std::vector<job::v1::SubmitRequest> requests;
   requests.reserve(jobs.size());
   for (const JobResult& job : jobs) {
@@ -132,7 +128,7 @@ int Send(const Session& session, const std::vector<job::v1::SubmitRequest>& requ
   const int code = session.Fail(sent.status);
   for (const std::string& id : sent.cancelled) PrintLine(StrCat("job ", id, " is cancelled"));
   for (const std::string& id : sent.left) {
-    PrintLine(StrCat("job ", id, " was submitted; cancel it with: freshet cancel ", id));
+    PrintLine(StrCat("job ", id, " may run; cancel it with: freshet cancel ", id));
   }
   if (sent.cancelled.empty() && sent.left.empty()) PrintLine("nothing was submitted");
   return code;
@@ -174,9 +170,19 @@ int Submit(const ConnectionFlags& connection, const SubmitFlags& flags) {
     PrintError(valid);
     return kExitContent;
   }
+  std::string job_id = flags.id;
+  if (file.jobs.size() > 1) {
+    std::random_device random;
+    if (job_id.empty()) job_id = MakeTeamId(file.jobs, (uint64_t{random()} << 32) | random());
+    const absl::Status good = CheckTeamIds(file.jobs, job_id);
+    if (!good.ok()) {
+      PrintError(good);
+      return kExitCommandLine;
+    }
+  }
   return WithSession(connection, [&](const Session& session) {
     const std::vector<job::v1::SubmitRequest> requests =
-        MakeRequests(flags, *text, file.jobs, session.target().address);
+        MakeRequests(flags, job_id, *text, file.jobs, session.target().address);
     if (flags.dry_run) return DryRun(session, requests);
     std::vector<std::string> ids;
     const int code = Send(session, requests, ids);
@@ -200,7 +206,8 @@ void AddSubmitCommands(const Command& app, ConnectionFlags& connection) {
   submit.Add("--set", flags.overrides, "override a key: a.b=c").OneValueEach();
   submit.Add("--priority", flags.priority, "larger runs first").Range(-100, 100);
   submit.AddFlag("--wait", flags.wait, "return when the job has ended, with its exit code");
-  submit.AddFlag("-f,--follow", flags.follow, "follow the job to its end");
+  submit.AddFlag("-f,--follow", flags.follow,
+                 "follow the job to its end; several policies one after another");
   submit.AddFlag("--dry-run", flags.dry_run, "only check it; prints the resolved job");
   submit.Add("--timeout", flags.timeout_seconds, "maximum seconds to wait; then exit 8").Positive();
   const Option min_gain =

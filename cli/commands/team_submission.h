@@ -19,15 +19,20 @@ absl::Status CheckPools(const std::vector<JobResult>& jobs);
 // The id that the jobs of a file with `policies` share: NAME-xxxxxxxx, short enough for theirs.
 std::string MakeTeamId(const std::vector<JobResult>& jobs, uint64_t random_bits);
 
+// INVALID_ARGUMENT: the id TEAM-POLICY of one of the jobs is too long or has other characters than
+// an id may have. `team` is not empty.
+absl::Status CheckTeamIds(const std::vector<JobResult>& jobs, const std::string& team);
+
 // What SubmitTeam has done.
 struct TeamSubmission {
   std::vector<std::string> ids;        // of all jobs, if `status` is OK
   absl::Status status;                 // the first error
   std::vector<std::string> cancelled;  // jobs that were cancelled because of it
-  std::vector<std::string> left;       // jobs that could not be cancelled
+  std::vector<std::string> left;       // jobs that may run, because they could not be cancelled
 };
-// Submits the jobs of a team, each with an id, after all were validated. If one is refused, those
-// that this call has created are cancelled; jobs that existed before it go on.
+// Submits the jobs of a team, each with an id, after all were validated. If one is refused or not
+// answered, those that this call has created are cancelled; jobs that existed before it go on.
+// FAILED_PRECONDITION: one of the jobs exists and has failed or was cancelled.
 TeamSubmission SubmitTeam(JobClient& client, const std::vector<job::v1::SubmitRequest>& requests);
 
 // Of the same job.

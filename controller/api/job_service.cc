@@ -64,6 +64,30 @@ constexpr absl::Duration kLongestExport = absl::Hours(4);
 
 absl::Status Gone() { return absl::CancelledError("the client is gone"); }
 
+// Gives the max_calls of components of `sent` the values that `known` has been raised to.
+void TakeRaisedCalls(const job::v1::JobSpec& known, job::v1::JobSpec& sent) {
+  for (auto& [name, component] : *sent.mutable_reward()->mutable_components()) {
+    const auto found = known.reward().components().find(name);
+    if (found == known.reward().components().end() || !component.has_max_calls()) continue;
+    if (found->second.max_calls() > component.max_calls()) {
+      component.set_max_calls(found->second.max_calls());
+    }
+  }
+}
+
+// The error `status` of the resume of a team of which the jobs `resumed` are resumed.
+absl::Status HalfResumed(const absl::Status& status, const std::vector<std::string>& resumed) {
+  if (status.ok() || resumed.empty()) return status;
+  std::string ids;
+  for (const std::string& id : resumed) ids += (ids.empty() ? "" : ", ") + id;
+  absl::Status result(status.code(), StrCat(Message(status), "; resumed of its team: ", ids,
+                                            "; repeat the resume"));
+  status.ForEachPayload([&result](absl::string_view type, const absl::Cord& payload) {
+    result.SetPayload(type, payload);
+  });
+  return result;
+}
+
 }  // namespace
 
 JobServiceImpl::JobServiceImpl(Controller& controller, runtime::ChannelCache& channels,
@@ -155,7 +179,9 @@ absl::StatusOr<job::v1::Job> JobServiceImpl::SubmitJob(ControllerTerm& term,
                              : request.job_id();
   const auto same = [&]() -> absl::StatusOr<job::v1::Job> {
     FRESHET_ASSIGN_OR_RETURN(const JobRecord known, term.registry.Get(id));
-    if (google::protobuf::util::MessageDifferencer::Equals(known.spec(), checked.spec) &&
+    job::v1::JobSpec sent = checked.spec;
+    if (sent.has_reward()) TakeRaisedCalls(known.spec(), sent);
+    if (google::protobuf::util::MessageDifferencer::Equals(known.spec(), sent) &&
         known.priority() == request.priority()) {
       return ToDetailedJob(known, nullptr);
     }
@@ -253,18 +279,26 @@ absl::StatusOr<job::v1::Job> JobServiceImpl::ResumeJob(ControllerTerm& term,
                                                        const job::v1::ResumeRequest& request) {
   FRESHET_ASSIGN_OR_RETURN(JobRecord record, term.registry.Get(request.job_id()));
   FRESHET_RETURN_IF_ERROR(RaiseMaxCalls(record, request.max_calls()));
+  JobRecord tried = record;  // a job that cannot be resumed leaves its team as it is
+  FRESHET_RETURN_IF_ERROR(WantResumed(tried, controller_.ports().clock.Now()));
+  std::vector<std::string> resumed;
   if (!record.spec().team().empty() && HasEnded(record.state())) {
     FRESHET_ASSIGN_OR_RETURN(const std::vector<JobRecord> records, term.registry.List());
     FRESHET_ASSIGN_OR_RETURN(const std::vector<std::string> others,
                              FindTeamResumes(records, record));
+    resumed.reserve(others.size());
     for (const std::string& other : others) {
-      FRESHET_RETURN_IF_ERROR(ChangeJob(term, other, WantResumed).status());
+      FRESHET_RETURN_IF_ERROR(HalfResumed(ChangeJob(term, other, WantResumed).status(), resumed));
+      resumed.push_back(other);
     }
   }
-  return ChangeJob(term, request.job_id(), [&request](JobRecord& changed, absl::Time now) {
-    absl::Status raised = RaiseMaxCalls(changed, request.max_calls());
-    return raised.ok() ? WantResumed(changed, now) : raised;
-  });
+  absl::StatusOr<job::v1::Job> job =
+      ChangeJob(term, request.job_id(), [&request](JobRecord& changed, absl::Time now) {
+        absl::Status raised = RaiseMaxCalls(changed, request.max_calls());
+        return raised.ok() ? WantResumed(changed, now) : raised;
+      });
+  if (!job.ok()) return HalfResumed(job.status(), resumed);
+  return job;
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::Cancel(grpc::CallbackServerContext* context,

@@ -222,6 +222,58 @@ TEST_F(SubmitCommandTest, IfAPolicyIsRefusedTheOthersAreNotSubmitted) {
   EXPECT_EQ(service_.calls()["Submit"], 0);
 }
 
+TEST_F(SubmitCommandTest, IfAPolicyIsRefusedTheCreatedOnesAreCancelled) {
+  WriteTeam(folder_);
+  service_.FailNext("Submit", absl::OkStatus());
+  service_.FailNext("Submit", absl::ResourceExhaustedError("too many jobs"));
+  const ChildResult result = Run({"submit", "team.yaml", "--id", "t"});
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("too many jobs"), HasSubstr("job t-a is cancelled"),
+                                Not(HasSubstr("t-b"))));
+  EXPECT_EQ(service_.calls()["Cancel"], 1);
+}
+
+TEST_F(SubmitCommandTest, APolicyThatExistedGoesOnIfAnotherIsRefused) {
+  WriteTeam(folder_);
+  service_.AddJob(EndedJob("t-a", JOB_STATE_RUNNING), {});
+  service_.FailNext("Submit", absl::OkStatus());
+  service_.FailNext("Submit", absl::ResourceExhaustedError("too many jobs"));
+  EXPECT_EQ(Run({"submit", "team.yaml", "--id", "t"}).exit_code, 4);
+  EXPECT_EQ(service_.calls()["Cancel"], 0);
+}
+
+TEST_F(SubmitCommandTest, APolicyWhoseSubmitWasNotAnsweredIsCancelledOrNamed) {
+  WriteTeam(folder_);
+  service_.FailNext("Submit", absl::OkStatus());
+  service_.FailNext("Submit", absl::DeadlineExceededError("no answer"));
+  const ChildResult absent = Run({"submit", "team.yaml", "--id", "t"});
+  EXPECT_THAT(absent.err, AllOf(HasSubstr("job t-a is cancelled"), Not(HasSubstr("t-b"))));
+  EXPECT_EQ(service_.calls()["Cancel"], 2);
+  service_.FailNext("Submit", absl::OkStatus());
+  service_.FailNext("Submit", absl::DeadlineExceededError("no answer"));
+  service_.FailNext("Cancel", absl::OkStatus());
+  service_.FailNext("Cancel", absl::DeadlineExceededError("no answer"));
+  const ChildResult left = Run({"submit", "team.yaml", "--id", "u"});
+  EXPECT_THAT(left.err, AllOf(HasSubstr("job u-a is cancelled"),
+                              HasSubstr("job u-b may run; cancel it with: freshet cancel u-b")));
+}
+
+TEST_F(SubmitCommandTest, APolicyThatWasCancelledStopsTheTeam) {
+  WriteTeam(folder_);
+  service_.AddJob(EndedJob("t-b", JOB_STATE_CANCELLED), {});
+  const ChildResult result = Run({"submit", "team.yaml", "--id", "t"});
+  EXPECT_THAT(result.err, HasSubstr("job t-b was cancelled; choose another --id"));
+  EXPECT_EQ(service_.calls()["Submit"], 0);
+}
+
+TEST_F(SubmitCommandTest, ATeamsIdMustLeaveRoomForThePolicies) {
+  WriteTeam(folder_);
+  const ChildResult result = Run({"submit", "team.yaml", "--id", std::string(62, 'x')});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--id"));
+  EXPECT_TRUE(service_.calls().empty());
+}
+
 TEST_F(SubmitCommandTest, PoliciesWithOnePoolAreRefused) {
   WriteTeam(folder_, "a");
   const ChildResult result = Run({"submit", "team.yaml"});

@@ -39,6 +39,19 @@ _BROKEN = (
 # Keys of a job file that name files.
 _FILE_BLOCKS = ("model", "tokenizer", "dataset")
 _FILE_KEYS = ("path", "eval_path")
+# Status codes of a Submit that created no job. After others, the job may exist.
+_REFUSED = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.ALREADY_EXISTS,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.UNIMPLEMENTED,
+)
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_MAX_JOB_ID = 63
 _PATH_KEY = re.compile(r"(model|tokenizer|dataset)\.path|dataset\.eval_path|eval\.sets\.\d+\.path")
 _Item = TypeVar("_Item")
 
@@ -126,14 +139,21 @@ class Client:
 
         id: of the team; its jobs are ID-POLICY. Submitting the same id again returns the same jobs.
         set: overrides, for all policies or for one, {"policies.worker.trainer.steps": 10}.
-        All jobs are validated first. If one is refused after that, those that this call has created are
-        cancelled. Raises InvalidJob with one line per fault.
+        All jobs are validated first. If one is refused or not answered after that, those that this call has
+        created are cancelled; the exception names those that could not be. Raises InvalidJob with one line
+        per fault, and Refused if one of the jobs exists and has failed or was cancelled.
         """
         text, name = _job_text(job)
         common, policies = _policies_in(text)
-        team = id or f"{common.get('name', 'team')}-{secrets.token_hex(4)}"
+        team = id or _team_id((set or {}).get("name", common.get("name", "team")), policies)
         overrides = [f"{key}={_scalar(value)}" for key, value in (set or {}).items()]
         requests = {}
+        for policy in policies:
+            if not _JOB_ID.fullmatch(f"{team}-{policy}"):
+                raise ValueError(
+                    f"id: the job id {team}-{policy} must be 1 to {_MAX_JOB_ID} letters, digits, '.', '_' and '-', "
+                    "beginning with a letter or digit"
+                )
         for policy, keys in policies.items():
             paths = self._absolute_paths(yaml.safe_dump(_merged(common, keys)), _overrides_of(policy, overrides))
             requests[policy] = pb.SubmitRequest(
@@ -144,26 +164,42 @@ class Client:
                 priority=priority,
                 policy=policy,
             )
-        known = []
+        known = []  # ids of jobs that existed before this call
         for policy, request in requests.items():
             self._connection.call(
                 "Validate",
                 pb.ValidateRequest(yaml=text, file_name=name, overrides=request.overrides, policy=policy),
             )
             try:
-                known.append(self.get(request.job_id).id)
+                known.append(_usable(self.get(request.job_id)).id)
             except errors.NotFound:
                 pass
         jobs = {}
+        made = []  # ids of jobs that this call may have created
         try:
             for policy, request in requests.items():
-                jobs[policy] = Job(self, self._connection.call("Submit", request, attempts=4))
-        except errors.FreshetError:
-            for made in jobs.values():
-                if made.id not in known:
-                    self.cancel(made.id, "another policy of its team was refused")
+                made.append(request.job_id)
+                jobs[policy] = _usable(Job(self, self._connection.call("Submit", request, attempts=4)))
+        except errors.FreshetError as fault:
+            if fault.code is None or fault.code in _REFUSED:
+                made.pop()
+            left = self._cancel_all([one for one in made if one not in known], "another policy of its team was refused")
+            if left:
+                fault.args = (f"{fault}; these jobs may run, cancel them: {', '.join(left)}", *fault.args[1:])
             raise
         return jobs
+
+    def _cancel_all(self, ids: list[str], reason: str) -> list[str]:
+        """Cancels those of the jobs that exist. Returns the ids of those that could not be cancelled."""
+        left = []
+        for id in ids:
+            try:
+                self.cancel(id, reason)
+            except errors.NotFound:
+                pass
+            except errors.FreshetError:
+                left.append(id)
+        return left
 
     def validate(
         self, job: str | os.PathLike, *, set: Mapping[str, Any] | None = None, policy: str = ""
@@ -437,7 +473,25 @@ def _policies_in(text: str) -> tuple[dict, dict[str, Any]]:
     policies = _get(job, "policies")
     if not isinstance(policies, dict) or not policies:
         raise ValueError("the job file has no map `policies`; submit a file with one job with submit()")
+    for name in policies:
+        if not isinstance(name, str):
+            raise ValueError(f"policies: YAML reads the name {name!r} as no text: quote the policy's name")
     return {key: value for key, value in job.items() if key != "policies"}, policies
+
+
+def _team_id(name: Any, policies: Mapping[str, Any]) -> str:
+    """Returns NAME-xxxxxxxx, short enough for the ids of the jobs, NAME-xxxxxxxx-POLICY."""
+    suffix = f"-{secrets.token_hex(4)}"
+    room = _MAX_JOB_ID - len(suffix) - 1 - max(len(policy) for policy in policies)
+    return str(name)[: max(room, 1)] + suffix
+
+
+def _usable(job: Job) -> Job:
+    """Returns the job of a team. Raises Refused if it has failed or was cancelled, as the others would be then."""
+    if job.state in ("FAILED", "CANCELLED"):
+        how = "has failed" if job.state == "FAILED" else "was cancelled"
+        raise errors.Refused(f"job {job.id} {how}; choose another id, or delete it with client.delete({job.id!r})")
+    return job
 
 
 def _merged(common: dict, own: Any) -> dict:

@@ -270,6 +270,11 @@ absl::Status JobManager::RunQueue() {
 
 absl::Status JobManager::StopTeams(std::vector<JobRecord>& records) {
   for (const TeamStop& stop : FindTeamStops(records)) {
+    // The job may have been resumed or deleted after `records` were read.
+    const absl::StatusOr<JobRecord> cause = context_.registry.Get(stop.cause);
+    if (cause.status().code() == absl::StatusCode::kNotFound) continue;
+    FRESHET_RETURN_IF_ERROR(cause.status());
+    if (!HasFailedOrWasCancelled(*cause)) continue;
     const auto cancel = [this, &stop](JobRecord& record) {
       if (HasEnded(record.state())) return absl::OkStatus();
       const absl::Time now = context_.clock.Now();

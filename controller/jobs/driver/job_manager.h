@@ -50,7 +50,7 @@ class JobManager {
   absl::StatusOr<std::shared_ptr<JobDriver>> Adopt(const JobRecord& record)
       ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status RunQueue();
-  // Cancels jobs that fall with another one of their team, also in `records`.
+  // Cancels the other jobs of a team of which one failed or was cancelled; updates `records`.
   absl::Status StopTeams(std::vector<JobRecord>& records);
   absl::Status StartJob(const std::string& job, const std::string& trainer, const std::string& pool,
                         const std::vector<Member>& workers);

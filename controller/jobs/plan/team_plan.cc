@@ -9,10 +9,6 @@ namespace {
 using job::v1::JOB_STATE_CANCELLED;
 using job::v1::JOB_STATE_FAILED;
 
-bool HasFallen(const JobRecord& record) {
-  return record.state() == JOB_STATE_FAILED || record.state() == JOB_STATE_CANCELLED;
-}
-
 bool AreOneTeam(const JobRecord& a, const JobRecord& b) {
   return !a.spec().team().empty() && a.spec().team() == b.spec().team() && a.id() != b.id();
 }
@@ -30,19 +26,23 @@ std::string PolicyOf(const JobRecord& record) {
   return record.id();
 }
 
-// The job that `record` falls with; null if there is none.
-const JobRecord* FindFallen(const std::vector<JobRecord>& records, const JobRecord& record) {
+// The job because of which `record` is to be cancelled; null if there is none.
+const JobRecord* FindFirstFailure(const std::vector<JobRecord>& records, const JobRecord& record) {
   const JobRecord* first = nullptr;
   for (const JobRecord& other : records) {
     const bool since =
         !record.has_resumed() || FromTimestamp(other.finished()) >= FromTimestamp(record.resumed());
-    if (!AreOneTeam(record, other) || !HasFallen(other) || !since) continue;
+    if (!AreOneTeam(record, other) || !HasFailedOrWasCancelled(other) || !since) continue;
     if (first == nullptr || EndedBefore(other, *first)) first = &other;
   }
   return first;
 }
 
 }  // namespace
+
+bool HasFailedOrWasCancelled(const JobRecord& record) {
+  return record.state() == JOB_STATE_FAILED || record.state() == JOB_STATE_CANCELLED;
+}
 
 std::vector<TeamStop> FindTeamStops(const std::vector<JobRecord>& records) {
   std::vector<TeamStop> stops;
@@ -51,12 +51,12 @@ std::vector<TeamStop> FindTeamStops(const std::vector<JobRecord>& records) {
         record.wanted() == cluster::v1::WANTED_CANCELLED) {
       continue;
     }
-    const JobRecord* fallen = FindFallen(records, record);
-    if (fallen == nullptr) continue;
-    stops.push_back(
-        {record.id(), StrCat("team ", record.spec().team(), ": policy ", PolicyOf(*fallen), " ",
-                             fallen->state() == JOB_STATE_FAILED ? "failed" : "was cancelled", ": ",
-                             fallen->reason())});
+    const JobRecord* first = FindFirstFailure(records, record);
+    if (first == nullptr) continue;
+    stops.push_back({record.id(), first->id(),
+                     StrCat("team ", record.spec().team(), ": policy ", PolicyOf(*first), " ",
+                            first->state() == JOB_STATE_FAILED ? "failed" : "was cancelled", ": ",
+                            first->reason())});
   }
   return stops;
 }
@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<std::string>> FindTeamResumes(const std::vector<JobRe
       return FailedPrecondition("job ", other.id(), " of the same team is being cancelled; resume ",
                                 record.id(), " afterwards");
     }
-    if (HasFallen(other) && !other.deleting()) jobs.push_back(other.id());
+    if (HasFailedOrWasCancelled(other) && !other.deleting()) jobs.push_back(other.id());
   }
   return jobs;
 }

@@ -10,11 +10,14 @@
 
 namespace freshet {
 
-// Jobs with the same JobSpec.team, the policies of one run, stand and fall together. All functions
-// are pure.
+// If a job of a team fails or is cancelled, the others are cancelled. JobSpec.team names the team.
+// All functions are pure.
+
+bool HasFailedOrWasCancelled(const JobRecord& record);
 
 struct TeamStop {
   std::string job;
+  std::string cause;   // the job that failed or was cancelled
   std::string reason;  // "team sums: policy worker failed: disk full"
 };
 

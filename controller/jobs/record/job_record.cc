@@ -1,7 +1,6 @@
 #include "controller/jobs/record/job_record.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include "base/proto_time.h"
 #include "base/str_cat.h"
@@ -23,6 +22,7 @@ using job::v1::JOB_STATE_SUCCEEDED;
 using job::v1::JobState;
 
 constexpr size_t kMaxReasonBytes = 4096;
+constexpr int64_t kMostCalls = 1'000'000'000'000;  // the maximum of the key max_calls
 
 bool IsLegal(JobState from, JobState to) {
   switch (from) {
@@ -204,6 +204,10 @@ absl::Status RaiseMaxCalls(JobRecord& record,
       return InvalidArgument("max_calls: reward.components.", name, ".max_calls is ", present,
                              "; give more, got ", value);
     }
+    if (value > kMostCalls) {
+      return InvalidArgument("max_calls: reward.components.", name, ".max_calls: give at most ",
+                             kMostCalls, ", got ", value);
+    }
     if (!HasEnded(record.state())) {
       return FailedPrecondition("max_calls: job ", record.id(), " is ", StateName(record.state()),
                                 "; raise it when the job has ended");
@@ -289,13 +293,7 @@ absl::Status ValidateJobId(const std::string& id) {
   if (id == kClusterTag) {
     return InvalidArgument("'", id, "' is reserved for the cluster's records; choose another");
   }
-  const auto allowed = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '_' || c == '-';
-  };
-  const bool good = !id.empty() && id.size() <= kMaxJobIdLength &&
-                    std::isalnum(static_cast<unsigned char>(id.front())) != 0 &&
-                    std::all_of(id.begin(), id.end(), allowed);
-  if (good) return absl::OkStatus();
+  if (IsJobId(id)) return absl::OkStatus();
   return InvalidArgument("must be 1 to ", kMaxJobIdLength,
                          " letters, digits, '.', '_' and '-', beginning with a letter or digit");
 }

@@ -57,7 +57,8 @@ absl::Status WantPaused(JobRecord& record, const std::string& reason, absl::Time
 absl::Status WantResumed(JobRecord& record, absl::Time now);
 // Before WantResumed of a job that has ended: raises max_calls of the reward components named in
 // `max_calls`. Idempotent. FAILED_PRECONDITION: a value changes and the job has not ended.
-// INVALID_ARGUMENT: a component has no max_calls, or a higher one.
+// INVALID_ARGUMENT: a component has no max_calls, or a higher one, or a value exceeds the key's
+// maximum.
 absl::Status RaiseMaxCalls(JobRecord& record,
                            const google::protobuf::Map<std::string, int64_t>& max_calls);
 absl::Status WantCancelled(JobRecord& record, const std::string& reason, absl::Time now);

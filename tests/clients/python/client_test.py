@@ -94,6 +94,36 @@ class ClientTest(RecordedCase):
             self.team(job("t-a"), refused, known=("t-a",))
         self.assertEqual(self.calls("Cancel"), 0)
 
+    def test_a_job_whose_submit_was_not_answered_is_cancelled_too(self):
+        self.service.answer("Cancel", Fault(grpc.StatusCode.INTERNAL, "disk full"), job("t-b"))
+        with self.assertRaisesRegex(freshet.ConnectionLost, "cancel them: t-a$"):
+            self.team(job("t-a"), UNAVAILABLE)
+        self.assertEqual([r.job_id for r in self.service.requests["Cancel"]], ["t-a", "t-b"])
+
+    def test_a_team_with_a_cancelled_job_is_refused(self):
+        self.service.answer("Get", job("t-a", state=pb.JOB_STATE_CANCELLED))
+        with self.assertRaisesRegex(freshet.Refused, "job t-a was cancelled; choose another id"):
+            self.team(job("t-a"))
+        self.assertEqual(self.calls("Submit"), 0)
+
+    def test_ids_and_names_of_a_team_are_checked_before_any_call(self):
+        text = "name: n\npolicies:\n  a: {seed: 2}\n  b:\n"
+        numbered, negated = text.replace("b:", "1:"), text.replace("b:", "no:")
+        for bad, id in ((text, "t" * 62), (text, "a b"), (numbered, "t"), (negated, "t")):
+            with self.assertRaisesRegex(ValueError, "letters, digits|quote the policy's name"):
+                self.client.submit_team(bad, id=id)
+        self.assertFalse(self.service.requests)
+
+    def test_the_id_of_a_team_leaves_room_for_its_policies(self):
+        self.service.answer("Validate", pb.ValidateReply())
+        self.service.answer("Get", Fault(grpc.StatusCode.NOT_FOUND, "no such job"))
+        self.service.answer("Submit", job("x"))
+        text = f"name: n\npolicies:\n  a:\n  {'b' * 30}:\n"
+        self.client.submit_team(text, set={"name": "m" * 60})
+        ids = [r.job_id for r in self.service.requests["Submit"]]
+        self.assertEqual(len(ids[1]), 63)
+        self.assertRegex(ids[0], "^m+-[0-9a-f]{8}-a$")
+
     def test_a_file_without_policies_is_no_team(self):
         with self.assertRaisesRegex(ValueError, "no map `policies`"):
             self.client.submit_team(YAML)

@@ -275,6 +275,45 @@ TEST_F(JobServiceTest, PausesAndResumesARunningJob) {
   EXPECT_TRUE(Eventually([&] { return !rollout_.paused(rollout_.Work()); }));
 }
 
+TEST_F(JobServiceTest, ARefusedResumeLeavesTheTeamAsItIs) {
+  Serve();
+  ASSERT_TRUE(Submit("t-a", TinyClusterJob() + "team: t\npool: a\n").ok());
+  ASSERT_TRUE(Submit("t-b", TinyClusterJob() + "team: t\npool: b\n").ok());
+  ASSERT_TRUE(Cancel("t-a").ok());
+  ASSERT_TRUE(Becomes("t-b", JOB_STATE_CANCELLED));
+  const auto succeed = [](JobRecord& record) {
+    record.set_state(job::v1::JOB_STATE_SUCCEEDED);
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(served_->controller().Active()->registry.Change("t-b", succeed).ok());
+  job::v1::ResumeRequest resume;
+  resume.set_job_id("t-b");
+  EXPECT_EQ(Call(&Stub::Resume, resume, job_).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Get("t-a").state(), JOB_STATE_CANCELLED);
+}
+
+TEST_F(JobServiceTest, AJobWithRaisedCallsIsStillThatOfItsFile) {
+  Serve();
+  const auto submit = [this](int max_calls) {
+    job::v1::SubmitRequest request;
+    request.set_job_id("a");
+    request.set_yaml(TinyClusterJob());
+    request.add_overrides(
+        StrCat("reward.components.judge={type: judge, model: m, text: \"{response}\", max_calls: ",
+               max_calls, "}"));
+    return Call(&Stub::Submit, request, job_);
+  };
+  ASSERT_EQ(submit(10), absl::OkStatus());
+  ASSERT_TRUE(Cancel("a").ok());
+  job::v1::ResumeRequest resume;
+  resume.set_job_id("a");
+  (*resume.mutable_max_calls())["judge"] = 20;
+  ASSERT_EQ(Call(&Stub::Resume, resume, job_), absl::OkStatus());
+  EXPECT_EQ(submit(10), absl::OkStatus());
+  EXPECT_EQ(submit(20), absl::OkStatus());
+  EXPECT_EQ(submit(30).code(), absl::StatusCode::kAlreadyExists);
+}
+
 TEST_F(JobServiceTest, AJobMustEndBeforeItIsDeleted) {
   Serve();
   ASSERT_TRUE(Submit("a").ok());

@@ -40,19 +40,19 @@ JobRecord Ended(const std::string& id, job::v1::JobState state, const std::strin
 std::vector<std::string> Stops(const std::vector<JobRecord>& records) {
   std::vector<std::string> lines;
   for (const TeamStop& stop : FindTeamStops(records)) {
-    lines.push_back(StrCat(stop.job, ": ", stop.reason));
+    lines.push_back(StrCat(stop.job, ", ", stop.cause, ": ", stop.reason));
   }
   return lines;
 }
 
-TEST(TeamStops, AllFallWithTheOneThatFailedFirst) {
+TEST(TeamStops, AllAreCancelledBecauseOfTheFirstFailure) {
   EXPECT_THAT(Stops({Job("t-a", JOB_STATE_RUNNING), Job("t-b", JOB_STATE_PENDING),
                      Job("t-c", JOB_STATE_PAUSED), Ended("t-d", JOB_STATE_CANCELLED, "bored", 9),
                      Ended("t-e", JOB_STATE_FAILED, "disk full", 5),
                      Job("x", JOB_STATE_RUNNING, "u"), Job("y", JOB_STATE_RUNNING, "")}),
-              ElementsAre("t-a: team t: policy e failed: disk full",
-                          "t-b: team t: policy e failed: disk full",
-                          "t-c: team t: policy e failed: disk full"));
+              ElementsAre("t-a, t-e: team t: policy e failed: disk full",
+                          "t-b, t-e: team t: policy e failed: disk full",
+                          "t-c, t-e: team t: policy e failed: disk full"));
 }
 
 TEST(TeamStops, AJobThatHasSucceededStopsNoOther) {
@@ -69,24 +69,24 @@ TEST(TeamStops, OneThatIsBeingCancelledIsNotCancelledAgain) {
   EXPECT_THAT(Stops({leaving, Ended("t-b", JOB_STATE_FAILED, "disk full", 2)}), IsEmpty());
 }
 
-TEST(TeamStops, AResumedJobFallsOnlyWithLaterEnds) {
+TEST(TeamStops, AResumedJobIsCancelledOnlyForLaterFailures) {
   JobRecord resumed = Job("t-a", JOB_STATE_PENDING);
   *resumed.mutable_resumed() = ToTimestamp(At(10));
   EXPECT_THAT(Stops({resumed, Ended("t-b", JOB_STATE_FAILED, "disk full", 9)}), IsEmpty());
   EXPECT_THAT(Stops({resumed, Ended("t-b", JOB_STATE_FAILED, "disk full", 11)}),
-              ElementsAre("t-a: team t: policy b failed: disk full"));
+              ElementsAre("t-a, t-b: team t: policy b failed: disk full"));
 }
 
 TEST(TeamStops, OtherIdsNameThePolicyByTheirJob) {
   JobRecord named = Ended("77", JOB_STATE_FAILED, "disk full", 1);
   named.mutable_spec()->set_name("t-worker");
   EXPECT_THAT(Stops({Job("a", JOB_STATE_RUNNING), named}),
-              ElementsAre("a: team t: policy worker failed: disk full"));
+              ElementsAre("a, 77: team t: policy worker failed: disk full"));
   EXPECT_THAT(Stops({Job("a", JOB_STATE_RUNNING), Ended("77", JOB_STATE_FAILED, "disk full", 1)}),
-              ElementsAre("a: team t: policy 77 failed: disk full"));
+              ElementsAre("a, 77: team t: policy 77 failed: disk full"));
 }
 
-TEST(TeamResumes, AreThoseThatHaveFallen) {
+TEST(TeamResumes, AreThoseThatFailedOrWereCancelled) {
   const JobRecord asked = Ended("t-a", JOB_STATE_FAILED, "disk full", 1);
   std::vector<JobRecord> records = {asked, Ended("t-b", JOB_STATE_CANCELLED, "team", 2),
                                     Ended("t-c", JOB_STATE_SUCCEEDED, "done", 2),

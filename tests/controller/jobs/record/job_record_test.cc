@@ -201,6 +201,7 @@ TEST(JobRecord, CallsOfAnEndedJobCanBeRaised) {
   EXPECT_EQ(raise("judge", 9).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(raise("free", 20).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(raise("other", 20).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(raise("judge", 1'000'000'000'001).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(raise("judge", 20), absl::OkStatus());
   EXPECT_EQ(components["judge"].max_calls(), 20);
   record.set_state(JOB_STATE_PENDING);
