@@ -181,6 +181,15 @@ absl::StatusOr<int> ResumeMembers(const LocalCommand& command,
   return RunMembers(command, command.resume_dir, members);
 }
 
+// SIGHUP comes at least once when the team's command ends: its threads end one by one.
+extern "C" void StopOnce(int /*signal*/) {
+  static volatile sig_atomic_t stopped = 0;
+  if (stopped == 0) {
+    stopped = 1;
+    ::kill(::getpid(), SIGTERM);
+  }
+}
+
 // The text of a key of a job file; "" if there is none.
 std::string TextOf(const YamlNode& job, std::string_view key) {
   const auto found = std::ranges::find(job.entries, key, &YamlEntry::key);
@@ -226,7 +235,11 @@ void EndWithTeam() {
   const char* const text = std::getenv(kTeamVariable);
   if (text == nullptr) return;
   ::signal(SIGPIPE, SIG_IGN);  // the command takes the output, and may be gone
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
+  struct sigaction action {};
+  action.sa_handler = StopOnce;
+  action.sa_flags = SA_RESTART;
+  ::sigaction(SIGHUP, &action, nullptr);
+  ::prctl(PR_SET_PDEATHSIG, SIGHUP, 0, 0, 0);
   if (StrCat(::getppid()) != text) ::raise(SIGTERM);
 }
 

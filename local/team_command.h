@@ -26,8 +26,8 @@ int StartTeam(const LocalCommand& command, const std::vector<JobResult>& jobs);
 // Resumes the runs of `policies` below command.resume_dir.
 int ResumeTeam(const LocalCommand& command, const std::vector<std::string>& policies);
 
-// In a process that a team's command has started: it gets SIGTERM when that command ends. Does
-// nothing in others. Call it from the command's start.
+// In a process that a team's command has started: SIGHUP, which it gets when that command ends,
+// is one SIGTERM. Does nothing in others. Call it from the command's start.
 void EndWithTeam();
 
 // The overrides of one policy among those of the team: "policies.worker.seed=1" is "seed=1" for

@@ -9,6 +9,7 @@ namespace freshet {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -44,9 +45,9 @@ TEST(ExplainKey, ListsTheKeysOfABlock) {
   EXPECT_THAT(text, HasSubstr("  transport    How weights travel.\n"));
   EXPECT_THAT(text, HasSubstr("  every_steps  Training steps between two publications; at most "
                               "staleness.max + 1.\n"));
-  EXPECT_THAT(Explained(""), HasSubstr("  rollout           Generation of samples.\n"));
+  EXPECT_THAT(Explained(""), ContainsRegex("\n  rollout +Generation of samples[.]\n"));
   EXPECT_THAT(Explained(""),
-              HasSubstr("\n  policies          Several jobs that are trained together;"));
+              ContainsRegex("\n  policies +Several jobs that are trained together;"));
   EXPECT_THAT(Explained("policies"), HasSubstr("  type: map of name to block of keys\n"));
 }
 
