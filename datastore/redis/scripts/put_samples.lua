@@ -1,8 +1,9 @@
 -- Stores finished samples in order, each independently. They come in runs with the same lease,
 -- versions and blob. Arguments of each run: token, number of samples, versions 'FIRST_LINEAGE
 -- LAST_LINEAGE OLDEST NEWEST LOSS_OLDEST LOSS_NEWEST' ('' if malformed; the last two over
--- loss-bearing tokens, or all if none bears a loss), the blob TOKEN:... that holds their bytes, total number of tokens; then for
--- each sample: index, descriptor, reward ('' without a score, '-' if malformed), score.
+-- loss-bearing tokens, or all if none bears a loss), the blob TOKEN:... that holds their bytes,
+-- total number of tokens; then for each sample: index, descriptor, reward ('' without a score, '-'
+-- if malformed), score.
 -- Returns for each rejected sample: position, code (DEAD, INDEX, RESPONSE, SCORE, RETRY), the group's
 -- min version (INDEX: its size), the committed version and the current lineage.
 expire()

@@ -29,9 +29,9 @@ MUTANTS = {
     # A repeated put is counted twice.
     "drop_dedupe": (
         f"{SCRIPTS}/put_samples.lua",
-        "    if finished and finished:match('^%d+') == token then\n      count_state('duplicate_puts', 1)\n"
+        "    elseif finished and finished:match('^%d+') == token then\n      count_state('duplicate_puts', 1)\n"
         "    elseif finished or not live then\n",
-        "    if not live then\n",
+        "    elseif not live then\n",
     ),
     # A rollout that lost its lease can still overwrite a sample's bytes.
     "overwrite_blob": (
