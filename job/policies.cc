@@ -71,7 +71,8 @@ class Expansion {
     CheckPolicies(policies);
     if (!trees_.errors.empty()) return std::move(trees_);
     const std::vector<std::string> names = Names(policies.value);
-    const std::map<std::string, std::vector<std::string>> by_policy = Sort(overrides, names);
+    const std::map<std::string, std::vector<std::string>> by_policy =
+        Sort(overrides, names, policy.has_value());
     for (size_t i = 0; i < names.size(); ++i) {
       if (policy && names[i] != *policy) continue;
       const bool is_last = policy || i + 1 == names.size();
@@ -138,13 +139,15 @@ class Expansion {
 
   // The overrides of each policy. Those of `name` are applied to the file.
   std::map<std::string, std::vector<std::string>> Sort(const std::vector<std::string>& overrides,
-                                                       const std::vector<std::string>& names) {
+                                                       const std::vector<std::string>& names,
+                                                       bool may_set_team) {
     std::map<std::string, std::vector<std::string>> by_policy;
     for (const std::string& name : names) by_policy[name];
     std::vector<std::string> of_file;
     for (const std::string& text : overrides) {
       PolicyOverride one = ReadPolicyOverride(text, names);
-      if (!one.error.empty()) {
+      const bool sets_team = may_set_team && one.key == "team";
+      if (!one.error.empty() && !sets_team) {
         Add(KeyPlaces::kFromSet, one.key, std::move(one.error));
       } else if (one.key == "name") {
         of_file.push_back(text);

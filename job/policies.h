@@ -36,7 +36,8 @@ struct JobTrees {
 // them, and a block without a value removes it. A job is named NAME-POLICY, and has `team: NAME`.
 //
 // `overrides`: `policies.POLICY.a.b=c` is for this policy, and `a.b=c` for all. Applied in the
-// order given. `name=N` renames the file's team.
+// order given. `name=N` renames the file's team; `team=T`, which needs `policy`, names that of one
+// run.
 //
 // `policy`: only this job is returned, or none if the file does not have it ("": the job of a file
 // without policies). Without it all jobs are, at least one if there are no errors.
