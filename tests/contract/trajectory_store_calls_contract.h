@@ -43,7 +43,7 @@ TEST_P(TrajectoryStoreContract, CallsWithoutComponentOrLimitAreRefused) {
 }
 
 TEST_P(TrajectoryStoreContract, OfCallsAtTheSameTimeExactlyTheLimitIsGranted) {
-  constexpr int kThreads = 4, kCalls = 10, kLimit = 23;
+  constexpr int kThreads = 4, kCalls = 10, kMaxCalls = 23;
   CallBudget& calls = store().calls();
   std::atomic<int> granted{0};
   std::vector<std::thread> threads;
@@ -51,15 +51,15 @@ TEST_P(TrajectoryStoreContract, OfCallsAtTheSameTimeExactlyTheLimitIsGranted) {
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
       for (int call = 0; call < kCalls; ++call) {
-        const auto spent = calls.Spend("judge", kLimit);
+        const auto spent = calls.Spend("judge", kMaxCalls);
         EXPECT_TRUE(spent.ok()) << spent.status();
         if (spent.ok() && *spent) ++granted;
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(granted, kLimit);
-  EXPECT_EQ(Stats().calls, (std::vector<ComponentCalls>{{"judge", kLimit, kLimit}}));
+  EXPECT_EQ(granted, kMaxCalls);
+  EXPECT_EQ(Stats().calls, (std::vector<ComponentCalls>{{"judge", kMaxCalls, kMaxCalls}}));
 }
 
 }  // namespace freshet
