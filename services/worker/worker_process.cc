@@ -28,8 +28,7 @@ std::unique_ptr<WorkerProcess> WorkerProcess::Create(const runtime::WorkerFlags&
   absl::StatusOr<RedisDatastore> datastore =
       agent.ok() ? OpenDatastore(flags) : absl::StatusOr<RedisDatastore>(agent.status());
   if (!datastore.ok()) {
-    std::fprintf(stderr, "freshet-%s: %s\n", RoleName(role),
-                 Message(datastore.status()).c_str());
+    std::fprintf(stderr, "freshet-%s: %s\n", RoleName(role), Message(datastore.status()).c_str());
     return nullptr;
   }
   return std::unique_ptr<WorkerProcess>(new WorkerProcess(

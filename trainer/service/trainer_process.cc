@@ -91,8 +91,8 @@ int ServeRank(const runtime::WorkerFlags& flags, const RankFlags& ranks, Learner
   options.ranks = ranks.ranks;
   options.rank_zero = ranks.rendezvous;
   options.connect = [&] {
-    runtime::ChannelOptions channel = runtime::ForMember(runtime::ChannelOptionsOf(flags),
-                                                         RoleName(cluster::v1::ROLE_TRAINER));
+    runtime::ChannelOptions channel =
+        runtime::ForMember(runtime::ChannelOptionsOf(flags), RoleName(cluster::v1::ROLE_TRAINER));
     channel.own_connection = true;
     return runtime::MakeChannel(ranks.rendezvous, channel);
   };
