@@ -11,9 +11,9 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/utf8.h"
-#include "controller/jobs/record/job_record.h"
 #include "controller/status_page/status_routes.h"
 #include "services/runtime/process_identity.h"
+#include "services/worker/role_name.h"
 
 namespace freshet {
 namespace {

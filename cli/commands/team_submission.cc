@@ -116,7 +116,7 @@ TeamSubmission SubmitTeam(JobClient& client, const std::vector<job::v1::SubmitRe
     if (known->contains(id)) continue;
     const absl::Status cancelled =
         client.Cancel(id, "another policy of its team was refused").status();
-    if (absl::IsNotFound(cancelled)) continue;
+    if (absl::IsNotFound(cancelled)) continue;  // nor will it be created: see JobService.Submit
     (cancelled.ok() ? result.cancelled : result.left).push_back(id);
   }
   result.ids.clear();

@@ -6,6 +6,7 @@
 #include "controller/api/job_views.h"
 #include "controller/jobs/plan/watchdog.h"
 #include "controller/jobs/record/job_record.h"
+#include "services/worker/role_name.h"
 
 namespace freshet {
 namespace {

@@ -7,7 +7,9 @@
 #include <string>
 #include <type_traits>
 
+#include "controller/api/job_changes.h"
 #include "controller/api/job_reader.h"
+#include "controller/api/job_submitter.h"
 #include "controller/api/leader_call.h"
 #include "controller/api/stream_pool.h"
 #include "controller/jobs/driver/controller.h"
@@ -102,32 +104,12 @@ class JobServiceImpl final : public job::v1::JobService::CallbackService {
   grpc::ServerUnaryReactor* Read(grpc::CallbackServerContext* context, const Request* request,
                                  Response* response, Answer answer);
 
-  absl::StatusOr<job::v1::Job> SubmitJob(ControllerTerm& term,
-                                         const job::v1::SubmitRequest& request);
-  // Applies a change to the record that the user requested.
-  absl::StatusOr<job::v1::Job> ChangeJob(
-      ControllerTerm& term, const std::string& id,
-      const std::function<absl::Status(JobRecord&, absl::Time)>& change);
-  // Resumes the job and, if it has ended, the others of its team that have.
-  absl::StatusOr<job::v1::Job> ResumeJob(ControllerTerm& term,
-                                         const job::v1::ResumeRequest& request);
-  absl::StatusOr<job::v1::DeleteReply> DeleteJob(ControllerTerm& term,
-                                                 const job::v1::DeleteRequest& request);
-  // Address of the trainer that holds the job's files. UNAVAILABLE if it is not connected.
-  absl::StatusOr<std::string> TrainerOf(ControllerTerm& term, const JobRecord& record) const;
   // Forwards a call to the leader and returns its reply; NotLeading if there is no leader.
   template <typename Request, typename Response>
   absl::StatusOr<Response> AskLeader(const CallOrigin& origin, const Request& request,
                                      absl::Duration timeout, const runtime::CallContext& call,
                                      UnaryMethod<Request, Response> method);
 
-  absl::Status WatchJob(const job::v1::WatchRequest& request, StreamSink<job::v1::Event>& sink);
-  absl::Status SendLedger(const job::v1::ReadLedgerRequest& request,
-                          StreamSink<job::v1::LedgerChunk>& sink);
-  absl::Status SendLogs(ControllerTerm& term, const job::v1::LogsRequest& request,
-                        StreamSink<job::v1::LogEntry>& sink);
-  absl::Status SendCheckpoint(ControllerTerm& term, const job::v1::ExportCheckpointRequest& request,
-                              absl::Time deadline, StreamSink<job::v1::FileChunk>& sink);
   // Runs `send` in the current term, or relays the leader's stream.
   template <typename Request, typename Message>
   grpc::ServerWriteReactor<Message>* LeadStream(
@@ -141,6 +123,8 @@ class JobServiceImpl final : public job::v1::JobService::CallbackService {
   Controller& controller_;
   runtime::ChannelCache& channels_;
   const JobReader reader_;
+  const JobChanges changes_;
+  const JobSubmitter submitter_;
   const JobServiceOptions options_;
   LeaderCalls leader_calls_;
   runtime::Executor executor_;

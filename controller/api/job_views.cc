@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "controller/jobs/plan/death_reason.h"
+#include "services/worker/role_name.h"
 
 namespace freshet {
 namespace {

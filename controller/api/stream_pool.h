@@ -12,21 +12,11 @@
 #include "base/mutex.h"
 #include "base/str_cat.h"
 #include "controller/api/api_errors.h"
+#include "controller/api/stream_sink.h"
 #include "services/runtime/executor.h"
 #include "services/runtime/status.h"
 
 namespace freshet {
-
-// The sending side of a server-streaming call, for producers that may block. Thread-safe.
-template <typename Response>
-class StreamSink {
- public:
-  virtual ~StreamSink() = default;
-  // Blocks until the transport has taken the message. Returns false if the call has ended.
-  virtual bool Write(const Response& message) = 0;
-  // True if the client is gone, the deadline has passed or the server is shutting down.
-  virtual bool ended() const = 0;
-};
 
 // Runs server-streaming calls on its own threads, one thread per call, up to `max_streams`.
 // Thread-safe.

@@ -11,7 +11,7 @@
 #include "services/runtime/bidi_reactor.h"
 #include "services/runtime/peer_name.h"
 #include "services/runtime/unary.h"
-#include "services/worker/worker_flags.h"
+#include "services/worker/role_name.h"
 
 namespace freshet {
 namespace {
@@ -77,7 +77,7 @@ WorkerServiceImpl::WorkerServiceImpl(Controller& controller, std::string member_
 absl::Status WorkerServiceImpl::CheckRole(const grpc::CallbackServerContext& context,
                                           const cluster::v1::RegisterRequest& request) const {
   if (member_name_.empty()) return absl::OkStatus();
-  const std::string role = runtime::Name(request.role());
+  const std::string role = RoleName(request.role());
   const std::string name = runtime::PeerName(member_name_, role);
   if (runtime::HasDnsName(runtime::DnsNamesOf(*context.auth_context()), name)) {
     return absl::OkStatus();

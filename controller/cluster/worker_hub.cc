@@ -10,6 +10,7 @@
 #include "base/str_cat.h"
 #include "controller/jobs/record/deposed.h"
 #include "controller/jobs/record/job_record.h"
+#include "services/worker/role_name.h"
 
 namespace freshet {
 namespace {

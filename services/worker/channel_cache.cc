@@ -2,7 +2,7 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "services/worker/worker_flags.h"
+#include "services/worker/role_name.h"
 
 namespace freshet::runtime {
 
@@ -14,7 +14,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelCache::Get(const std::stri
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelCache::Get(const std::string& address,
                                                                  cluster::v1::Role role) {
-  return Open(address, ForMember(options_, Name(role)));
+  return Open(address, ForMember(options_, RoleName(role)));
 }
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> ChannelCache::Open(const std::string& address,

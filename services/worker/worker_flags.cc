@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "services/runtime/process_identity.h"
+#include "services/worker/role_name.h"
 
 namespace freshet::runtime {
 namespace {
@@ -101,14 +102,14 @@ absl::StatusOr<WorkerAgentOptions> MakeAgentOptions(const WorkerFlags& flags,
                                                     const std::string& program_version) {
   WorkerAgentOptions options;
   FRESHET_ASSIGN_OR_RETURN(options.controllers, ParseControllers(flags.controllers));
-  options.channel = ForMember(ChannelOptionsOf(flags), Name(cluster::v1::ROLE_CONTROLLER));
+  options.channel = ForMember(ChannelOptionsOf(flags), RoleName(cluster::v1::ROLE_CONTROLLER));
   for (absl::Duration* time : {&options.backoff.initial, &options.backoff.max,
                                &options.call_timeout, &options.data_timeout}) {
     *time *= flags.time_scale;
   }
   options.identity.set_role(role);
   options.identity.set_worker(
-      flags.name.empty() ? StrCat(Name(role), "-", HostName(), "-", ::getpid()) : flags.name);
+      flags.name.empty() ? StrCat(RoleName(role), "-", HostName(), "-", ::getpid()) : flags.name);
   SetLogWorker(options.identity.worker());
   options.identity.set_pool(flags.pool);
   options.identity.set_engine(flags.engine);
@@ -123,23 +124,6 @@ void ShipLog(LogRing& ring) {
   SetLogSink([&ring](LogSeverity severity, absl::Time time, std::string_view text) {
     ring.Add(severity, time, text);
   });
-}
-
-const char* Name(cluster::v1::Role role) {
-  switch (role) {
-    case cluster::v1::ROLE_CONTROLLER:
-      return "controller";
-    case cluster::v1::ROLE_ROLLOUT:
-      return "rollout";
-    case cluster::v1::ROLE_REWARD:
-      return "reward";
-    case cluster::v1::ROLE_ENV:
-      return "env";
-    case cluster::v1::ROLE_TRAINER:
-      return "trainer";
-    default:
-      return "unknown";
-  }
 }
 
 }  // namespace freshet::runtime

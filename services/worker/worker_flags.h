@@ -60,9 +60,6 @@ absl::StatusOr<WorkerAgentOptions> MakeAgentOptions(const WorkerFlags& flags,
 // Copies every later log line to `ring`, which must outlive the process's last line.
 void ShipLog(LogRing& ring);
 
-// Short name, such as "rollout", used in binaries, metrics and logs.
-const char* Name(cluster::v1::Role role);
-
 }  // namespace freshet::runtime
 
 #endif  // FRESHET_SERVICES_WORKER_WORKER_FLAGS_H_

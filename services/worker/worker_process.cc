@@ -7,6 +7,7 @@
 #include "base/str_cat.h"
 #include "base/version.h"
 #include "services/runtime/serve.h"
+#include "services/worker/role_name.h"
 
 namespace freshet {
 namespace {
@@ -27,8 +28,7 @@ std::unique_ptr<WorkerProcess> WorkerProcess::Create(const runtime::WorkerFlags&
   absl::StatusOr<RedisDatastore> datastore =
       agent.ok() ? OpenDatastore(flags) : absl::StatusOr<RedisDatastore>(agent.status());
   if (!datastore.ok()) {
-    std::fprintf(stderr, "freshet-%s: %s\n", runtime::Name(role),
-                 Message(datastore.status()).c_str());
+    std::fprintf(stderr, "freshet-%s: %s\n", RoleName(role), Message(datastore.status()).c_str());
     return nullptr;
   }
   return std::unique_ptr<WorkerProcess>(new WorkerProcess(
@@ -73,7 +73,7 @@ int WorkerProcess::Serve(bool exclusive, runtime::JobWorkFactory factory,
   options.drain_calls = extras.drain_calls;
   runtime::WorkerRole role(std::move(options), std::move(factory), std::move(services), &log_);
   runtime::ServeOptions serve;
-  serve.role = runtime::Name(role_);
+  serve.role = RoleName(role_);
   serve.version = agent_.identity.version();
   serve.endpoint = flags_.endpoint;
   serve.registry = registry_;

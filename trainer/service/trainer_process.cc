@@ -24,6 +24,7 @@
 #include "services/runtime/gpu_memory_metrics.h"
 #include "services/runtime/process_identity.h"
 #include "services/runtime/serve.h"
+#include "services/worker/role_name.h"
 #include "trainer/ranks/grpc/rank_role.h"
 #include "trainer/ranks/grpc/rank_service.h"
 #include "trainer/service/cluster_weight_plane.h"
@@ -90,8 +91,8 @@ int ServeRank(const runtime::WorkerFlags& flags, const RankFlags& ranks, Learner
   options.ranks = ranks.ranks;
   options.rank_zero = ranks.rendezvous;
   options.connect = [&] {
-    runtime::ChannelOptions channel = runtime::ForMember(runtime::ChannelOptionsOf(flags),
-                                                         runtime::Name(cluster::v1::ROLE_TRAINER));
+    runtime::ChannelOptions channel =
+        runtime::ForMember(runtime::ChannelOptionsOf(flags), RoleName(cluster::v1::ROLE_TRAINER));
     channel.own_connection = true;
     return runtime::MakeChannel(ranks.rendezvous, channel);
   };
@@ -102,7 +103,7 @@ int ServeRank(const runtime::WorkerFlags& flags, const RankFlags& ranks, Learner
   }
   RankRole role(std::move(options));
   runtime::ServeOptions serve;
-  serve.role = runtime::Name(cluster::v1::ROLE_TRAINER);
+  serve.role = RoleName(cluster::v1::ROLE_TRAINER);
   serve.version = Version();
   serve.endpoint = flags.endpoint;
   return runtime::Serve(role, serve);

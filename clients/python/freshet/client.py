@@ -5,55 +5,24 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import re
-import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
-
-import grpc
-import yaml
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from freshet import errors
 from freshet.checkpoint import write_checkpoint
 from freshet.connection import Connection, read_token
 from freshet.events import Event, LogLine, event_of, log_line_of
+from freshet.job_files import absolute_paths, override_list, read_job
 from freshet.job_handle import Job
 from freshet.job.v1 import job_service_pb2 as pb
+from freshet.streams import reopened
+from freshet.team_submission import submit_requests, team_requests
 
-# Longer streams are reopened after their last event.
-_STREAM_SECONDS = 600.0
 _EXPORT_SECONDS = 4 * 3600.0
 # How long delete waits for workers of a job that has just ended.
 _DELETE_SECONDS = 10.0
 _LOOPBACK = ("127.", "localhost:", "[::1]:")
-# Status codes of a broken stream. Proxies and crashing servers cause INTERNAL and UNKNOWN, a hanging
-# server causes DEADLINE_EXCEEDED.
-_BROKEN = (
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.INTERNAL,
-    grpc.StatusCode.UNKNOWN,
-    grpc.StatusCode.ABORTED,
-)
-# Keys of a job file that name files.
-_FILE_BLOCKS = ("model", "tokenizer", "dataset")
-_FILE_KEYS = ("path", "eval_path")
-# Status codes of a Submit that created no job. After others, the job may exist.
-_REFUSED = (
-    grpc.StatusCode.INVALID_ARGUMENT,
-    grpc.StatusCode.ALREADY_EXISTS,
-    grpc.StatusCode.FAILED_PRECONDITION,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
-    grpc.StatusCode.PERMISSION_DENIED,
-    grpc.StatusCode.UNAUTHENTICATED,
-    grpc.StatusCode.NOT_FOUND,
-    grpc.StatusCode.UNIMPLEMENTED,
-)
-_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_MAX_JOB_ID = 63
-_PATH_KEY = re.compile(r"(model|tokenizer|dataset)\.path|dataset\.eval_path|eval\.sets\.\d+\.path")
-_Item = TypeVar("_Item")
 
 
 class Client:
@@ -116,8 +85,8 @@ class Client:
         id: submitting the same id again returns the same job. set: overrides, {"trainer.steps": 10}.
         Raises InvalidJob with one line per fault. A file with `policies`: see submit_team.
         """
-        text, name = _job_text(job)
-        overrides = [f"{key}={_scalar(value)}" for key, value in (set or {}).items()]
+        text, name = read_job(job)
+        overrides = override_list(set)
         request = pb.SubmitRequest(
             job_id=id or "",
             yaml=text,
@@ -143,63 +112,9 @@ class Client:
         created are cancelled; the exception names those that could not be. Raises InvalidJob with one line
         per fault, and Refused if one of the jobs exists and has failed or was cancelled.
         """
-        text, name = _job_text(job)
-        common, policies = _policies_in(text)
-        team = id or _team_id((set or {}).get("name", common.get("name", "team")), policies)
-        overrides = [f"{key}={_scalar(value)}" for key, value in (set or {}).items()]
-        requests = {}
-        for policy in policies:
-            if not _JOB_ID.fullmatch(f"{team}-{policy}"):
-                raise ValueError(
-                    f"id: the job id {team}-{policy} must be 1 to {_MAX_JOB_ID} letters, digits, '.', '_' and '-', "
-                    "beginning with a letter or digit"
-                )
-        for policy, keys in policies.items():
-            paths = self._absolute_paths(yaml.safe_dump(_merged(common, keys)), _overrides_of(policy, overrides))
-            requests[policy] = pb.SubmitRequest(
-                job_id=f"{team}-{policy}",
-                yaml=text,
-                file_name=name,
-                overrides=[*overrides, f"team={team}", *paths],
-                priority=priority,
-                policy=policy,
-            )
-        known = []  # ids of jobs that existed before this call
-        for policy, request in requests.items():
-            self._connection.call(
-                "Validate",
-                pb.ValidateRequest(yaml=text, file_name=name, overrides=request.overrides, policy=policy),
-            )
-            try:
-                known.append(_usable(self.get(request.job_id)).id)
-            except errors.NotFound:
-                pass
-        jobs = {}
-        made = []  # ids of jobs that this call may have created
-        try:
-            for policy, request in requests.items():
-                made.append(request.job_id)
-                jobs[policy] = _usable(Job(self, self._connection.call("Submit", request, attempts=4)))
-        except errors.FreshetError as fault:
-            if fault.code is None or fault.code in _REFUSED:
-                made.pop()
-            left = self._cancel_all([one for one in made if one not in known], "another policy of its team was refused")
-            if left:
-                fault.args = (f"{fault}; these jobs may run, cancel them: {', '.join(left)}", *fault.args[1:])
-            raise
-        return jobs
-
-    def _cancel_all(self, ids: list[str], reason: str) -> list[str]:
-        """Cancels those of the jobs that exist. Returns the ids of those that could not be cancelled."""
-        left = []
-        for id in ids:
-            try:
-                self.cancel(id, reason)
-            except errors.NotFound:
-                pass
-            except errors.FreshetError:
-                left.append(id)
-        return left
+        overrides = override_list(set)
+        requests = team_requests(*read_job(job), id, overrides, self._absolute_paths, priority)
+        return submit_requests(self, self._connection, requests)
 
     def validate(
         self, job: str | os.PathLike, *, set: Mapping[str, Any] | None = None, policy: str = ""
@@ -208,8 +123,8 @@ class Client:
 
         policy: which job of a file with `policies`.
         """
-        text, name = _job_text(job)
-        overrides = [f"{key}={_scalar(value)}" for key, value in (set or {}).items()]
+        text, name = read_job(job)
+        overrides = override_list(set)
         request = pb.ValidateRequest(yaml=text, file_name=name, overrides=overrides, policy=policy)
         return self._connection.call("Validate", request).yaml
 
@@ -285,7 +200,7 @@ class Client:
                 cursor = message.cursor
                 yield event_of(message)
 
-        yield from self._again(open_stream, lambda: self.get(id).ended, f"job {id}", timeout)
+        yield from reopened(open_stream, lambda: self.get(id).ended, f"job {id}", timeout, self._patience)
 
     def logs(
         self,
@@ -326,7 +241,7 @@ class Client:
                 yield line
 
         try:
-            yield from self._again(open_stream, lambda: not follow, "the log", timeout)
+            yield from reopened(open_stream, lambda: not follow, "the log", timeout, self._patience)
         except errors.TimedOut:
             if not follow:
                 raise
@@ -379,7 +294,7 @@ class Client:
                     yield row
                     seq = row["seq"]
 
-        return self._again(open_stream, lambda: True, f"the ledger of job {id}", None)
+        return reopened(open_stream, lambda: True, f"the ledger of job {id}", None, self._patience)
 
     def samples(self, id: str, limit: int = 20) -> list[dict[str, Any]]:
         """Returns the most recent trained samples, as rows of samples.jsonl."""
@@ -399,128 +314,7 @@ class Client:
                 break
         return rows
 
-    def _again(
-        self,
-        open_stream: Callable[[float], Iterator[_Item]],
-        complete: Callable[[], bool],
-        what: str,
-        timeout: float | None,
-    ) -> Iterator[_Item]:
-        """Yields the items of a stream; reopens it with `open_stream(seconds)` when it breaks.
-
-        complete: called when the server ends the stream; returns whether no more items will follow.
-        """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        give_up = time.monotonic() + self._patience
-        pause = 0.1
-        while True:
-            left = _STREAM_SECONDS if deadline is None else deadline - time.monotonic()
-            if left <= 0:
-                raise errors.TimedOut(f"{what} has not ended within {timeout:g} s; it goes on")
-            seconds = min(left, _STREAM_SECONDS)
-            opened = time.monotonic()
-            try:
-                try:
-                    for item in open_stream(seconds):
-                        pause, give_up = 0.1, time.monotonic() + self._patience
-                        yield item
-                except errors.TimedOut:
-                    if time.monotonic() - opened < 0.9 * seconds:
-                        raise  # the stream's own time is not up
-                    give_up = time.monotonic() + self._patience
-                    continue
-                if complete():
-                    return
-            except errors.FreshetError as fault:
-                if fault.code not in _BROKEN or time.monotonic() > give_up:
-                    raise
-            time.sleep(pause)
-            pause = min(2 * pause, 2.0)
-
     def _absolute_paths(self, text: str, overrides: list[str]) -> list[str]:
-        """Makes relative paths absolute for a server on this machine, which runs in another folder."""
-        if not all(each.startswith(_LOOPBACK) for each in self.address.split(",")):
-            return []
-        given = dict(entry.split("=", 1) for entry in overrides)
-        result = []
-        for key, path in {**_paths_in(text), **given}.items():
-            if _PATH_KEY.fullmatch(key) and path and not path.startswith("/") and os.path.exists(path):
-                result.append(f"{key}={os.path.abspath(path)}")
-        return result
-
-
-def _job_text(job: str | os.PathLike) -> tuple[str, str]:
-    if isinstance(job, str) and "\n" in job:
-        return job, "job.yaml"
-    return pathlib.Path(job).read_text(encoding="utf-8"), os.fspath(job)
-
-
-def _scalar(value: Any) -> str:
-    """Formats `value` for --set."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (dict, list, tuple)):
-        return json.dumps(value)
-    return str(value)
-
-
-def _policies_in(text: str) -> tuple[dict, dict[str, Any]]:
-    """Returns the keys of a job file that its policies share, and the keys of each."""
-    try:
-        job = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"the job file is not valid YAML: {error}") from error
-    policies = _get(job, "policies")
-    if not isinstance(policies, dict) or not policies:
-        raise ValueError("the job file has no map `policies`; submit a file with one job with submit()")
-    for name in policies:
-        if not isinstance(name, str):
-            raise ValueError(f"policies: YAML reads the name {name!r} as no text: quote the policy's name")
-    return {key: value for key, value in job.items() if key != "policies"}, policies
-
-
-def _team_id(name: Any, policies: Mapping[str, Any]) -> str:
-    """Returns NAME-xxxxxxxx, short enough for the ids of the jobs, NAME-xxxxxxxx-POLICY."""
-    suffix = f"-{secrets.token_hex(4)}"
-    room = _MAX_JOB_ID - len(suffix) - 1 - max(len(policy) for policy in policies)
-    return str(name)[: max(room, 1)] + suffix
-
-
-def _usable(job: Job) -> Job:
-    """Returns the job of a team. Raises Refused if it has failed or was cancelled, as the others would be then."""
-    if job.state in ("FAILED", "CANCELLED"):
-        how = "has failed" if job.state == "FAILED" else "was cancelled"
-        raise errors.Refused(f"job {job.id} {how}; choose another id, or delete it with client.delete({job.id!r})")
-    return job
-
-
-def _merged(common: dict, own: Any) -> dict:
-    """Merges a policy's maps into those of the file."""
-    result = dict(common)
-    for key, value in (own if isinstance(own, dict) else {}).items():
-        both = isinstance(value, dict) and isinstance(result.get(key), dict)
-        result[key] = _merged(result[key], value) if both else value
-    return result
-
-
-def _overrides_of(policy: str, overrides: list[str]) -> list[str]:
-    mine = f"policies.{policy}."
-    return [entry.removeprefix(mine) for entry in overrides if entry.startswith(mine) or not entry.startswith("policies.")]
-
-
-def _paths_in(text: str) -> dict[str, str]:
-    """Returns the paths of files in a job file, by key."""
-    try:
-        job = yaml.safe_load(text)
-    except yaml.YAMLError:
-        return {}  # the server reports the fault
-    job = job if isinstance(job, dict) else {}
-    found = {f"{block}.{key}": _get(job.get(block), key) for block in _FILE_BLOCKS for key in _FILE_KEYS}
-    sets = _get(job.get("eval"), "sets")
-    for index, one in enumerate(sets if isinstance(sets, list) else []):
-        found[f"eval.sets.{index}.path"] = _get(one, "path")
-    return {key: path for key, path in found.items() if isinstance(path, str)}
-
-
-def _get(block: Any, key: str) -> Any:
-    return block.get(key) if isinstance(block, dict) else None
+        """Overrides that make relative paths absolute, for a server on this machine, which runs in another folder."""
+        here = all(each.startswith(_LOOPBACK) for each in self.address.split(","))
+        return absolute_paths(text, overrides) if here else []

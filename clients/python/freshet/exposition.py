@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import bisect
-import http.server
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from freshet.plain_http import Handler, Listener
 
 
 def _labels(names: Sequence[str], values: Sequence[str]) -> str:
@@ -101,47 +101,22 @@ class ProbeServer:
     """
 
     def __init__(self, address: str, metrics: Sequence[Any], ready: Callable[[], bool] = lambda: True):
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class Probes(Handler):
             timeout = 5.0  # of each read and write
 
             def do_GET(self) -> None:
-                self._answer()
-
-            def do_HEAD(self) -> None:
-                self._answer()
-
-            def _answer(self) -> None:
                 path = self.path.split("?", 1)[0]
                 code, body = {
                     "/healthz": lambda: (200, "ok\n"),
                     "/readyz": lambda: (200, "ok\n") if ready() else (503, "draining\n"),
                     "/metrics": lambda: (200, text_of(metrics)),
                 }.get(path, lambda: (404, "not found\n"))()
-                data = body.encode()
-                self.send_response(code)
-                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                if self.command == "GET":
-                    self.wfile.write(data)
+                self.answer(code, "text/plain; version=0.0.4; charset=utf-8", body.encode())
 
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
+            do_HEAD = do_GET
 
-        host, _, port = address.rpartition(":")
-        if not port.isdecimal() or int(port) > 65535:
-            raise ValueError(f"{address} is not HOST:PORT")
-        host = host.strip("[]")
-
-        class Listener(http.server.ThreadingHTTPServer):
-            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            daemon_threads = True
-
-        try:
-            self._server = Listener((host, int(port)), Handler)
-        except OSError as error:
-            raise OSError(f"cannot listen on {address}: {error}") from None
-        self.address = f"{address.rpartition(':')[0]}:{self._server.server_address[1]}"
+        self._server = Listener(address, Probes)
+        self.address = self._server.address
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def __enter__(self) -> ProbeServer:

@@ -22,17 +22,16 @@ import collections
 import collections.abc
 import hmac
 import http.client
-import http.server
 import json
 import math
 import signal
-import socket
 import ssl
 import threading
 import time
 import typing
 import urllib.parse
 
+from freshet.plain_http import Handler, Listener
 from freshet.serving import is_loopback
 
 _MAX_TASK_BYTES = 16 << 20
@@ -241,19 +240,19 @@ class TeamServer:
     def __init__(
         self, team: Team, addresses: collections.abc.Mapping[str, str], insecure: bool = False, token: str = ""
     ):
-        self._servers: dict[str, http.server.ThreadingHTTPServer] = {}
+        self._servers: dict[str, Listener] = {}
         for name, address in addresses.items():
             if not is_loopback(address) and not insecure:
                 self.stop()
                 raise ValueError(f"{address}: listens on other than loopback without TLS; give insecure=True to allow it")
-            self._servers[name] = _listen(address, _handler(team, name, "/" + token))
+            self._servers[name] = Listener(address, _handler(team, name, "/" + token))
         self._threads = [threading.Thread(target=server.serve_forever, daemon=True) for server in self._servers.values()]
         for thread in self._threads:
             thread.start()
 
     @property
     def addresses(self) -> dict[str, str]:
-        return {name: f"{server.host}:{server.server_address[1]}" for name, server in self._servers.items()}
+        return {name: server.address for name, server in self._servers.items()}
 
     def stop(self) -> None:
         """Stops listening. Episodes that are being played end by themselves."""
@@ -263,26 +262,8 @@ class TeamServer:
             server.server_close()
 
 
-class _Listener(http.server.ThreadingHTTPServer):
-    request_queue_size = 1024
-    daemon_threads = True
-    host = ""
-
-
-class _Listener6(_Listener):
-    address_family = socket.AF_INET6
-
-
-def _listen(address: str, handler: type) -> _Listener:
-    host, _, port = address.rpartition(":")
-    kind = _Listener6 if host.startswith("[") else _Listener
-    server = kind((host.strip("[]"), int(port)), handler)
-    server.host = host
-    return server
-
-
-def _handler(team: Team, name: str, path: str) -> type:
-    class Handler(http.server.BaseHTTPRequestHandler):
+def _handler(team: Team, name: str, path: str) -> type[Handler]:
+    class Tasks(Handler):
         protocol_version = "HTTP/1.1"
         timeout = _READ_SECONDS
 
@@ -303,17 +284,9 @@ def _handler(team: Team, name: str, path: str) -> type:
             self._answer(*team.play(name, task))
 
         def _answer(self, status: int, answer: dict) -> None:
-            body = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.answer(status, "application/json", json.dumps(answer).encode())
 
-        def log_message(self, *_):
-            pass
-
-    return Handler
+    return Tasks
 
 
 def serve_team(

@@ -5,6 +5,7 @@
 
 #include "base/proto_time.h"
 #include "base/str_cat.h"
+#include "services/worker/role_name.h"
 
 namespace freshet {
 namespace {

@@ -8,6 +8,7 @@
 #include "datastore/job_records.h"
 #include "job/eval_sets.h"
 #include "job/job_id.h"
+#include "services/worker/role_name.h"
 
 namespace freshet {
 namespace {
@@ -270,23 +271,6 @@ Assignment NewAssignment(JobRecord& record, cluster::v1::Role role, const std::s
 std::string JobOfAssignment(const std::string& assignment_id) {
   const size_t end = assignment_id.find('/');
   return end == std::string::npos ? "" : assignment_id.substr(0, end);
-}
-
-const char* RoleName(cluster::v1::Role role) {
-  switch (role) {
-    case cluster::v1::ROLE_CONTROLLER:
-      return "controller";
-    case cluster::v1::ROLE_ROLLOUT:
-      return "rollout";
-    case cluster::v1::ROLE_REWARD:
-      return "reward";
-    case cluster::v1::ROLE_ENV:
-      return "env";
-    case cluster::v1::ROLE_TRAINER:
-      return "trainer";
-    default:
-      return "unknown";
-  }
 }
 
 absl::Status ValidateJobId(const std::string& id) {

@@ -75,9 +75,6 @@ Assignment NewAssignment(JobRecord& record, cluster::v1::Role role, const std::s
 // JOB of an assignment id; "" if malformed.
 std::string JobOfAssignment(const std::string& assignment_id);
 
-// "rollout"
-const char* RoleName(cluster::v1::Role role);
-
 // INVALID_ARGUMENT unless `id` has 1 to 63 letters, digits, '.', '_' and '-', starts with a letter
 // or digit, and is not kClusterTag.
 absl::Status ValidateJobId(const std::string& id);

@@ -61,13 +61,20 @@ absl::StatusOr<std::vector<JobRecord>> JobRegistry::List() const {
   return jobs;
 }
 
-absl::Status JobRegistry::Create(JobRecord record) {
+absl::Status JobRegistry::Create(JobRecord record, const std::function<bool()>& given_up) {
   {
     MutexLock lock(mu_);
     record.set_store_generation((fence_ << kGenerationBits) + ++made_);
   }
-  const absl::Status created =
-      records_.Create(RecordId(record.id()), record.SerializeAsString(), fence_).status();
+  absl::Status created;
+  {
+    MutexLock creation(creation_mu_);
+    if (given_up && given_up()) {
+      return StatusOf(absl::StatusCode::kDeadlineExceeded, "job ", record.id(),
+                      " is not created: the call's time is up");
+    }
+    created = records_.Create(RecordId(record.id()), record.SerializeAsString(), fence_).status();
+  }
   if (created.code() == absl::StatusCode::kAlreadyExists) {
     return StatusOf(absl::StatusCode::kAlreadyExists, "there is a job ", record.id());
   }
@@ -81,10 +88,17 @@ absl::Status JobRegistry::Create(JobRecord record) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<StoredRecord> JobRegistry::ReadSettled(const std::string& id) {
+  const absl::StatusOr<StoredRecord> stored = records_.Get(RecordId(id));
+  if (stored.status().code() != absl::StatusCode::kNotFound) return stored;
+  MutexLock creation(creation_mu_);
+  return records_.Get(RecordId(id));
+}
+
 absl::StatusOr<JobRecord> JobRegistry::Change(
     const std::string& id, const std::function<absl::Status(JobRecord&)>& change) {
   for (int attempt = 0; attempt < kMaxTries; ++attempt) {
-    const absl::StatusOr<StoredRecord> stored = records_.Get(RecordId(id));
+    const absl::StatusOr<StoredRecord> stored = ReadSettled(id);
     if (stored.status().code() == absl::StatusCode::kNotFound) {
       return NotFound("there is no job ", id);
     }

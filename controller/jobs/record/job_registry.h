@@ -51,13 +51,17 @@ class JobRegistry {
   absl::StatusOr<std::vector<JobRecord>> List() const;
 
   // Sets the record's store generation, which is larger than that of every earlier job.
-  // ALREADY_EXISTS: the id is taken.
-  absl::Status Create(JobRecord record);
+  // ALREADY_EXISTS: the id is taken. DEADLINE_EXCEEDED, and nothing is created: `given_up`, which
+  // is called at most once, returned true. If it returns false, a Change of the job waits until it
+  // is stored. So who gives up first and then changes the job either finds it or has prevented it.
+  absl::Status Create(JobRecord record, const std::function<bool()>& given_up = nullptr)
+      ABSL_LOCKS_EXCLUDED(creation_mu_);
   // Applies `change` to the current record, stores the result and returns it. Retries on write
   // conflicts, so `change` may run several times. Writes nothing if `change` changes nothing or
   // fails; its error is returned.
   absl::StatusOr<JobRecord> Change(const std::string& id,
-                                   const std::function<absl::Status(JobRecord&)>& change);
+                                   const std::function<absl::Status(JobRecord&)>& change)
+      ABSL_LOCKS_EXCLUDED(creation_mu_);
   // FAILED_PRECONDITION: another controller leads now. For actions that the record store does not
   // fence: data read before an OK is from this term or an earlier one.
   absl::Status CheckLead() { return records_.Fence(fence_); }
@@ -81,6 +85,9 @@ class JobRegistry {
   absl::Time Now() const { return clock_.Now(); }
 
  private:
+  // The record of a job, also of one that is being created. NOT_FOUND: the job neither exists nor
+  // is being created.
+  absl::StatusOr<StoredRecord> ReadSettled(const std::string& id) ABSL_LOCKS_EXCLUDED(creation_mu_);
   absl::Status AppendEvents(const JobRecord& record);
 
   JobRecordStore& records_;
@@ -89,6 +96,7 @@ class JobRegistry {
   const Clock& clock_;
   const OnEnd on_end_;
   Mutex deletion_mu_;
+  Mutex creation_mu_;  // held from the look at `given_up` until the record is stored
   Mutex mu_;
   int64_t made_ ABSL_GUARDED_BY(mu_) = 0;  // records created
   // Largest number of a job's event known to be in the log; smaller ones are, too.

@@ -205,11 +205,29 @@ class FakeTrainerGateway final : public TrainerGateway {
   std::vector<std::string> deleted_ ABSL_GUARDED_BY(mu_);
 };
 
-// Job records whose calls can fail, before or after the write takes effect.
+// Holds the first thread that passes until it is opened. Thread-safe.
+class Gate {
+ public:
+  void Pass() {
+    if (passed_.exchange(true)) return;
+    reached_.Notify();
+    opened_.WaitFor(absl::Seconds(20));
+  }
+  bool AwaitThread() { return reached_.WaitFor(absl::Seconds(20)); }
+  void Open() { opened_.Notify(); }
+
+ private:
+  std::atomic<bool> passed_{false};
+  Notification reached_;
+  Notification opened_;
+};
+
+// Job records whose calls can fail, before or after the write takes effect, or be held up.
 class LossyJobRecords final : public JobRecordStore {
  public:
   absl::StatusOr<int64_t> Create(const std::string& id, const std::string& value,
                                  int64_t fence) override {
+    Hold(creating, id);
     return records_.Create(id, value, fence);
   }
   absl::StatusOr<int64_t> Update(const std::string& id, int64_t expected_revision,
@@ -229,7 +247,9 @@ class LossyJobRecords final : public JobRecordStore {
   }
   absl::StatusOr<StoredRecord> Get(const std::string& id) override {
     ++reads;
-    return records_.Get(id);
+    auto record = records_.Get(id);
+    Hold(reading, id);
+    return record;
   }
   absl::StatusOr<std::vector<StoredRecord>> List() override {
     if (!unlisted) return records_.List();
@@ -246,8 +266,15 @@ class LossyJobRecords final : public JobRecordStore {
   std::atomic<bool> unlisted{false};   // List fails after a lost start
   std::atomic<int> refused_lists{0};
   std::atomic<int> reads{0};  // calls of Get; each turn of a driver begins with one
+  // Hold up the calls for jobs: before a Create, and at the end of a Get.
+  std::atomic<Gate*> creating{nullptr};
+  std::atomic<Gate*> reading{nullptr};
 
  private:
+  static void Hold(Gate* gate, const std::string& id) {
+    if (gate != nullptr && id.starts_with("job/")) gate->Pass();
+  }
+
   InMemoryJobRecords records_;
 };
 
