@@ -26,9 +26,12 @@ import threading  # noqa: E402
 import time  # noqa: E402
 
 _MAX_ERROR_CHARACTERS = 500
+_PROCESS = os.getpid()
 
 
 def send(connection, message):
+    if os.getpid() != _PROCESS:
+        os._exit(1)  # forked by the function; its answer would be taken for that of the next call
     data = json.dumps(message).encode()
     connection.sendall(struct.pack("<I", len(data)) + data)
 
