@@ -103,7 +103,10 @@ def load(source, name):
     module = importlib.util.module_from_spec(spec)
     sys.modules["reward_file"] = module
     spec.loader.exec_module(module)
-    return getattr(module, name)
+    function = getattr(module, name)
+    if not callable(function):
+        raise TypeError(f"{name} is not a function")
+    return function
 
 
 def number(value):

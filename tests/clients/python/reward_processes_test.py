@@ -168,6 +168,9 @@ class RewardProcessesTest(unittest.TestCase):
             freshet.RewardProcesses("missing.py")
         with self.assertRaisesRegex(RuntimeError, "cannot load .*: AttributeError: .*no_such"):
             freshet.RewardProcesses(str(self.file), "no_such_function")
+        self.file.write_text("compute_score = 5")
+        with self.assertRaisesRegex(RuntimeError, "compute_score is not a function"):
+            freshet.RewardProcesses(str(self.file))
         self.file.write_text("import no_such_module")
         with self.assertRaisesRegex(RuntimeError, "ModuleNotFoundError"):
             freshet.RewardProcesses(str(self.file))
