@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import pathlib
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +29,8 @@ from freshet.gymnasium_environment import gymnasium_environment
 from freshet.mcp_environment import mcp_environment
 from freshet.openenv_environment import openenv_environment
 from freshet.serving import DRAIN_SECONDS
+
+_END_SECONDS = 5.0  # for environments to close
 
 
 def _gymnasium(id: str, arguments: dict[str, Any] | None = None) -> Callable[[], Any]:
@@ -156,6 +160,10 @@ def main() -> None:
         )
     except (OSError, ValueError) as error:
         sys.exit(f"{parser.prog}: {error}")
+    # The interpreter waits for its threads, and an environment that hangs keeps one.
+    end = threading.Timer(_END_SECONDS, os._exit, (0,))
+    end.daemon = True
+    end.start()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import unittest
 import grpc
 from freshet import EnvironmentServer, environment_server
 from freshet.env.v1 import env_service_pb2 as env_pb
+from freshet.env.v1 import env_service_pb2_grpc
 from played_episodes import SECONDS, EpisodesTest
 
 
@@ -65,6 +66,32 @@ class FileTest(EpisodesTest):
         for entry in ("{gymnasium: NoSuch-v1}", "{gymnasium: FrozenLake-v1, arguments: {colour: red}}"):
             with self.subTest(entry), self.assertRaisesRegex(ValueError, "yaml: a: gymnasium: .* cannot be made"):
                 self.load(f"a: {entry}")
+
+
+class EndTest(unittest.TestCase):
+    def test_an_environment_that_hangs_does_not_keep_the_server(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder)
+            (path / "hanging.py").write_text(
+                "import threading\n"
+                "class Hanging:\n"
+                "    def reset(self, seed, options): print('hangs', flush=True); threading.Event().wait()\n")
+            (path / "environments.yaml").write_text(f'hanging: {{python: "{folder}/hanging.py:Hanging"}}')
+            command = [sys.executable, "-m", "freshet.environment_server", str(path / "environments.yaml")]
+            server = subprocess.Popen([*command, "--listen", "127.0.0.1:0", "--drain-seconds", "0"],
+                                      env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                                      stdout=subprocess.PIPE, text=True)
+            self.addCleanup(server.wait)
+            self.addCleanup(server.kill)
+            self.addCleanup(server.stdout.close)
+            address = server.stdout.readline().split()[2].rstrip(";,")
+            with grpc.insecure_channel(address) as channel:
+                stub = env_service_pb2_grpc.EnvServiceStub(channel)
+                episode = stub.Episode(iter([env_pb.EpisodeRequest(reset=env_pb.Reset())]), timeout=SECONDS)
+                self.assertEqual(server.stdout.readline(), "hangs\n")
+                server.terminate()
+                self.assertEqual(server.wait(SECONDS), 0)
+                episode.cancel()
 
 
 class Waiting:
