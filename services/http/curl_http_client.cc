@@ -55,19 +55,10 @@ struct HeaderList {
   void Add(const std::string& line) { list = curl_slist_append(list, line.c_str()); }
 };
 
-absl::StatusOr<std::string> ReadToken(const std::string& file) {
-  const absl::StatusOr<std::string> text = ReadFile(file, kMaxTokenBytes);
-  if (!text.ok()) return FailedPrecondition("the token cannot be read: ", Message(text.status()));
-  std::string token = *text;
-  while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
-  const bool printable =
-      std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c < 0x7F; });
-  if (token.empty() || !printable) return FailedPrecondition(file, " holds no token");
-  return token;
-}
-
 absl::Status ToStatus(CURLcode code, const Received& received, const char* details) {
   const std::string text = StrCat(curl_easy_strerror(code), *details == '\0' ? "" : ": ", details);
+  if (received.header_bytes > kMaxHeaderBytes)
+    return DataLoss("the reply's headers are larger than ", kMaxHeaderBytes, " bytes");
   if (received.too_large)
     return DataLoss("the reply is larger than ", received.max_bytes, " bytes");
   switch (code) {
@@ -93,6 +84,20 @@ long Millis(absl::Duration time) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> ReadToken(const std::string& file) {
+  const absl::StatusOr<std::string> text = ReadFile(file, kMaxTokenBytes);
+  if (!text.ok()) return FailedPrecondition("the token cannot be read: ", Message(text.status()));
+  std::string token = *text;
+  while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
+  const bool printable =
+      std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c < 0x7F; });
+  if (token.empty() || !printable) {
+    return FailedPrecondition(file,
+                              " holds no token; want one line of printable ASCII without spaces");
+  }
+  return token;
+}
 
 struct CurlHttpClient::Handle {
   Handle() : curl(curl_easy_init()) {}

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import pathlib
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -28,9 +30,16 @@ from freshet.mcp_environment import mcp_environment
 from freshet.openenv_environment import openenv_environment
 from freshet.serving import DRAIN_SECONDS
 
+_END_SECONDS = 5.0  # for environments to close
+
 
 def _gymnasium(id: str, arguments: dict[str, Any] | None = None) -> Callable[[], Any]:
-    return gymnasium_environment(id, **(arguments or {}))
+    make = gymnasium_environment(id, **(arguments or {}))
+    try:
+        make().close()  # an id or arguments that it does not take are an error at once
+    except Exception as error:  # whatever the environment raises
+        raise ValueError(f"gymnasium: {id} cannot be made: {_text(error)}") from None
+    return make
 
 
 def _python(source: str) -> Callable[[], Any]:
@@ -43,17 +52,42 @@ def _python(source: str) -> Callable[[], Any]:
         raise ValueError(f"python: {file}: there is no such Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    if not hasattr(module, name):
-        raise ValueError(f"python: {file} has no {name}")
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # whatever the user's file raises
+        raise ValueError(f"python: {file} cannot be loaded: {_text(error)}") from None
+    if not callable(getattr(module, name, None)):
+        raise ValueError(f"python: {file} has no class or function {name}")
     return getattr(module, name)
 
 
-_KINDS: dict[str, Callable[..., Callable[[], Any]]] = {
-    "gymnasium": _gymnasium,
-    "mcp": mcp_environment,
-    "openenv": openenv_environment,
-    "python": _python,
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+_TYPES = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "a map"}
+
+# What makes environments, the types of what the kind's own key may be, and those of its options.
+_KINDS: dict[str, tuple[Callable[..., Callable[[], Any]], tuple[type, ...], dict[str, type]]] = {
+    "gymnasium": (_gymnasium, (str,), {"arguments": dict}),
+    "mcp": (
+        mcp_environment,
+        (str, list),
+        {
+            "env": dict,
+            "pass_env": list,
+            "shared": bool,
+            "tool_calls": str,
+            "tools": list,
+            "bind": dict,
+            "costs": dict,
+            "max_calls": int,
+            "seconds": float,
+            "max_characters": int,
+        },
+    ),
+    "openenv": (openenv_environment, (str,), {"action": str, "observation": str, "reset": list, "seconds": float}),
+    "python": (_python, (str,), {}),
 }
 
 
@@ -61,7 +95,7 @@ def load(path: str) -> dict[str, Callable[[], Any]]:
     """The environments of a file, by name. Raises ValueError that names the file and the entry."""
     try:
         entries = yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, RecursionError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: {error}") from None
     if not isinstance(entries, dict) or not entries:
         raise ValueError(f"{path}: it must map names to environments")
@@ -72,11 +106,25 @@ def _make(where: str, entry: Any) -> Callable[[], Any]:
     kinds = [kind for kind in _KINDS if isinstance(entry, dict) and kind in entry]
     if len(kinds) != 1:
         raise ValueError(f"{where}: give one of {', '.join(_KINDS)}")
+    make, types, known = _KINDS[kinds[0]]
+    _check_type(f"{where}: {kinds[0]}", entry[kinds[0]], types)
     options = {key: value for key, value in entry.items() if key != kinds[0]}
+    for key, value in options.items():
+        if key not in known:
+            raise ValueError(f"{where}: {kinds[0]} has no option {key!r}; use {', '.join(known) or 'none'}")
+        if value is not None:
+            _check_type(f"{where}: {key}", value, (known[key],))
     try:
-        return _KINDS[kinds[0]](entry[kinds[0]], **options)
+        return make(entry[kinds[0]], **{key: value for key, value in options.items() if value is not None})
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where}: {error}") from None
+
+
+def _check_type(what: str, value: Any, types: tuple[type, ...]) -> None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    fits = whole if int in types or (whole and float in types) else isinstance(value, types)
+    if not fits:
+        raise ValueError(f"{what} is {str(value)[:100]!r}; give {' or '.join(_TYPES[type] for type in types)}")
 
 
 def main() -> None:
@@ -112,6 +160,10 @@ def main() -> None:
         )
     except (OSError, ValueError) as error:
         sys.exit(f"{parser.prog}: {error}")
+    # The interpreter waits for its threads, and an environment that hangs keeps one.
+    end = threading.Timer(_END_SECONDS, os._exit, (0,))
+    end.daemon = True
+    end.start()
 
 
 if __name__ == "__main__":

@@ -181,10 +181,15 @@ class _Episodes:
         self._turns = 0
 
     def answer(self, request: pb.EpisodeRequest) -> pb.EpisodeReply:
-        if request.HasField("reset"):
-            return self._reset(request.reset)
-        if request.HasField("step"):
-            return self._step(request.step.action)
+        try:
+            if request.HasField("reset"):
+                return self._reset(request.reset)
+            if request.HasField("step"):
+                return self._step(request.step.action)
+        except Exception:
+            raise
+        except BaseException as error:  # gRPC would not answer the call
+            raise RuntimeError(f"the environment raised {type(error).__name__}: {error}") from error
         raise _Fault(grpc.StatusCode.INVALID_ARGUMENT, "a request without reset, step or close")
 
     def _named(self, name: str) -> str:
@@ -246,7 +251,7 @@ class _Episodes:
         try:
             if close is not None:
                 close()
-        except Exception:  # whatever the user's class raises
+        except BaseException:  # whatever the user's class raises
             _log.warning("the environment failed to close", exc_info=True)
 
 

@@ -298,7 +298,9 @@ class _Session:
         try:
             result = await self._ask(lambda client: client.call_tool(name, arguments), seconds)
         except MCPError as error:
-            if error.error.code in (INVALID_PARAMS, METHOD_NOT_FOUND):
+            # The library reports the status 404, that the server is gone, as METHOD_NOT_FOUND, too.
+            listed = any(tool["name"] == name for tool in self._tools)
+            if error.error.code == INVALID_PARAMS or (error.error.code == METHOD_NOT_FOUND and not listed):
                 return f"error: {error}"[:500]
             self._lost = True  # also what the library says about the connection
             raise

@@ -45,8 +45,14 @@ def openenv_environment(
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in _SCHEMES or not parts.hostname or parts.query or parts.fragment or parts.username:
         raise ValueError(f"openenv is {url!r}; give http(s)://HOST:PORT, without user and query")
+    try:
+        parts.port
+    except ValueError as error:
+        raise ValueError(f"openenv is {url!r}: {error}") from None
     if isinstance(reset, str):
         raise ValueError(f"reset is {reset!r}; give a list of fields")
+    if not seconds > 0:
+        raise ValueError(f"seconds is {seconds!r}; give a number above 0")
     socket = f"{_SCHEMES[parts.scheme]}://{parts.netloc}{parts.path.rstrip('/')}/ws"
     return functools.partial(OpenEnvEnvironment, socket, action, observation, tuple(reset), seconds)
 
@@ -88,8 +94,10 @@ class OpenEnvEnvironment:
             answer = await self._ask("step", self._action_of(action))
         except _Refused as error:
             return f"invalid action: {error}\n", 0.0, False, False, {"invalid": True}
-        reward = answer.get("reward")
-        return self._text(answer), 0.0 if reward is None else float(reward), bool(answer.get("done")), False, {}
+        reward, done = answer.get("reward"), answer.get("done")
+        if not isinstance(done, (bool, type(None))):
+            raise TypeError(f"done is {str(done)[:50]!r} in the server's answer; it must be true or false")
+        return self._text(answer), 0.0 if reward is None else float(reward), bool(done), False, {}
 
     async def close(self) -> None:
         socket, self._socket = self._socket, None
@@ -120,16 +128,38 @@ class OpenEnvEnvironment:
             return text if isinstance(text, str) else json.dumps(text)
         return json.dumps({name: value for name, value in shown.items() if name not in _HIDDEN})
 
+    async def _early(self) -> str | bytes | None:
+        """What the server has sent without a request. Answers have no ids, so it would be taken for the next one."""
+        received = asyncio.ensure_future(self._socket.recv())
+        try:
+            await asyncio.wait([received], timeout=0)
+            if received.done():
+                return received.result()
+        finally:
+            received.cancel()
+        await asyncio.wait([received])  # another recv() may begin only then
+        return None
+
     async def _ask(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
         from websockets.exceptions import ConnectionClosed
 
-        with contextlib.suppress(ConnectionClosed):  # a full server has already said why, which is read next
-            await self._socket.send(json.dumps({"type": kind, "data": data}))
-        reply = json.loads(await asyncio.wait_for(self._socket.recv(), self._seconds))
+        early = await self._early()
+        if early is None:
+            with contextlib.suppress(ConnectionClosed):  # a full server has already said why, which is read next
+                await self._socket.send(json.dumps({"type": kind, "data": data}))
+            try:
+                text = await asyncio.wait_for(self._socket.recv(), self._seconds)
+            except asyncio.TimeoutError:
+                raise RuntimeError(f"{self._url}: no answer within {self._seconds} s") from None
+        reply = json.loads(text if early is None else early)
+        if not isinstance(reply, dict):
+            raise TypeError("the server's answer is not an object")
         kind, answer = reply.get("type"), reply.get("data")
         if not isinstance(answer, dict):
             raise TypeError("the server's answer has no data")
         if kind == "observation":
+            if early is not None:
+                raise RuntimeError(f"{self._url}: the server sent an observation without a request")
             return answer
         if kind != "error":
             raise TypeError(f"the server answers with the type {str(kind)[:50]!r}")

@@ -102,7 +102,7 @@ class _Function:
             return score_of(self._function(item.prompt, item.completion, **attributes))
         except RewardTimeout as error:
             return _failed(trajectory_pb2.SCORE_OUTCOME_TIMEOUT, str(error))
-        except Exception as error:  # whatever the user's function raises
+        except BaseException as error:  # whatever the user's function raises; gRPC would not answer the call
             _log.warning("the reward function failed", exc_info=True)
             return _failed(
                 trajectory_pb2.SCORE_OUTCOME_INFRA_ERROR, f"{type(error).__name__}: {error}"

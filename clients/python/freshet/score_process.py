@@ -26,9 +26,12 @@ import threading  # noqa: E402
 import time  # noqa: E402
 
 _MAX_ERROR_CHARACTERS = 500
+_PROCESS = os.getpid()
 
 
 def send(connection, message):
+    if os.getpid() != _PROCESS:
+        os._exit(1)  # forked by the function; its answer would be taken for that of the next call
     data = json.dumps(message).encode()
     connection.sendall(struct.pack("<I", len(data)) + data)
 
@@ -100,7 +103,10 @@ def load(source, name):
     module = importlib.util.module_from_spec(spec)
     sys.modules["reward_file"] = module
     spec.loader.exec_module(module)
-    return getattr(module, name)
+    function = getattr(module, name)
+    if not callable(function):
+        raise TypeError(f"{name} is not a function")
+    return function
 
 
 def number(value):

@@ -29,7 +29,7 @@ constexpr char kSystemRoots[] = "/etc/ssl/certs/ca-certificates.crt";
 // A sample that is lost this often may be what kills the server.
 constexpr int kMaxLosses = 2;
 
-constexpr size_t kMaxFileBytes = size_t{16} << 20;  // of roots or a token
+constexpr size_t kMaxFileBytes = size_t{16} << 20;  // of roots
 
 // What an answer means: OK, a verdict; UNAVAILABLE, the server is away or busy, or the operator's
 // token is wrong; ABORTED, the question may be what it failed on.
@@ -66,11 +66,10 @@ absl::StatusOr<HttpScorerFactory> Scorers(const OfferedServer& offered,
   std::string base = slash == std::string::npos ? "" : flags.address.substr(slash);
   while (base.ends_with('/')) base.pop_back();
   if (flags.address.starts_with("https://")) {
-    for (const std::string& file : {flags.ca_file, flags.token_file}) {
-      if (file.empty()) continue;
-      const absl::Status readable = ReadFile(file, kMaxFileBytes).status();
-      if (!readable.ok()) return InvalidArgument(offered.flag, ": ", Message(readable));
-    }
+    absl::Status usable;
+    if (!flags.ca_file.empty()) usable = ReadFile(flags.ca_file, kMaxFileBytes).status();
+    if (usable.ok() && !flags.token_file.empty()) usable = ReadToken(flags.token_file).status();
+    if (!usable.ok()) return InvalidArgument(offered.flag, ": ", Message(usable));
   }
   CurlHttpOptions options;
   options.server = flags.address.substr(0, slash);
@@ -139,8 +138,9 @@ absl::StatusOr<std::string> HttpScorer::Ask(HttpCall& call, const CallLimit& lim
     absl::Status status = reply.ok() ? Meaning(*reply) : reply.status();
     const bool refused = reply.ok() && absl::IsUnavailable(status);
     if (counts && (refused || IsNothingSent(status))) ++unused_;
-    // The operator's files are unusable, which no row is to blame for.
-    if (absl::IsFailedPrecondition(status)) {
+    // The operator's files are unusable, or the server's certificate is, for which no row is to
+    // blame.
+    if (absl::IsFailedPrecondition(status) || absl::IsPermissionDenied(status)) {
       status = StatusOf(absl::StatusCode::kUnavailable, Message(status));
     }
     if (status.ok()) return std::move(reply->body);

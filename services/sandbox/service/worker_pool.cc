@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <iterator>
 #include <random>
 #include <utility>
 
@@ -34,6 +35,8 @@ absl::Duration TimeOf(const v1::Program& program) {
 }
 
 absl::Status Unavailable(const std::string& why) { return absl::UnavailableError(why); }
+
+absl::Status CallerHasLeft() { return absl::CancelledError("the caller has left"); }
 
 // A folder of a worker's own, empty.
 absl::Status MakeFolder(const std::string& path, unsigned user) {
@@ -68,7 +71,9 @@ class WorkerPool::Worker {
     return std::vector<std::string>(ready.layers().begin(), ready.layers().end());
   }
 
-  absl::StatusOr<v1::Outcome> Run(const v1::Program& program) {
+  // The worker is of no use after `abandoned` is requested.
+  absl::StatusOr<v1::Outcome> Run(const v1::Program& program, const std::stop_token& abandoned) {
+    const std::stop_callback on_abandoned(abandoned, [this] { socket_.Shutdown(); });
     v1::Outcome outcome;
     FRESHET_RETURN_IF_ERROR(socket_.Send(program, kSendTimeout));
     FRESHET_RETURN_IF_ERROR(socket_.Receive(outcome, TimeOf(program)));
@@ -162,8 +167,23 @@ void WorkerPool::EndWorker(std::unique_ptr<Worker> worker) {
     FRESHET_LOG(Error) << "event=folder_left error=" << LogQuoted(Message(removed));
 }
 
+void WorkerPool::DropAbandoned() {
+  std::deque<Waiting> left;
+  {
+    const MutexLock lock(mu_);
+    if (std::ssize(queue_) < options_.max_queued) return;
+    const auto first = std::stable_partition(
+        queue_.begin(), queue_.end(),
+        [](const Waiting& waiting) { return !waiting.abandoned.stop_requested(); });
+    std::move(first, queue_.end(), std::back_inserter(left));
+    queue_.erase(first, queue_.end());
+  }
+  for (Waiting& waiting : left) waiting.done(CallerHasLeft());
+}
+
 void WorkerPool::Run(v1::Program program, Done done, std::stop_token abandoned) {
   program.set_nonce(RandomNonce());
+  DropAbandoned();
   absl::Status refused;
   {
     const MutexLock lock(mu_);
@@ -194,14 +214,18 @@ std::optional<WorkerPool::Waiting> WorkerPool::Next() {
 
 absl::StatusOr<v1::Outcome> WorkerPool::RunIn(int64_t number, std::unique_ptr<Worker>& worker,
                                               const Waiting& waiting) {
-  if (waiting.abandoned.stop_requested()) return absl::CancelledError("the caller has left");
+  if (waiting.abandoned.stop_requested()) return CallerHasLeft();
   if (absl::Now() - waiting.since > options_.max_wait) return Late();
   // It may have ended since its last program.
   if (worker->process().WaitFor(absl::ZeroDuration())) {
     EndWorker(std::move(worker));
     FRESHET_ASSIGN_OR_RETURN(worker, StartWorker(number));
   }
-  absl::StatusOr<v1::Outcome> outcome = worker->Run(waiting.program);
+  absl::StatusOr<v1::Outcome> outcome = worker->Run(waiting.program, waiting.abandoned);
+  if (waiting.abandoned.stop_requested()) {
+    EndWorker(std::move(worker));
+    return CallerHasLeft();
+  }
   if (outcome.ok()) {
     CountLimit(*outcome);
     return outcome;

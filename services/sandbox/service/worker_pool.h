@@ -56,8 +56,8 @@ class WorkerPool {
   // Answers what waits with CANCELLED, and kills the workers.
   ~WorkerPool();
 
-  // Sets the nonce. `done` is called here or on a thread of the pool; it must not wait. A program
-  // that waits is not run once `abandoned` is requested.
+  // Sets the nonce. `done` is called here or on a thread of the pool; it must not wait. Once
+  // `abandoned` is requested, a program that waits is not run, and one that runs is ended.
   void Run(v1::Program program, Done done, std::stop_token abandoned = {}) ABSL_LOCKS_EXCLUDED(mu_);
 
   // What isolates programs, by name.
@@ -80,7 +80,9 @@ class WorkerPool {
       ABSL_LOCKS_EXCLUDED(processes_mu_);
   void EndWorker(std::unique_ptr<Worker> worker) ABSL_LOCKS_EXCLUDED(processes_mu_);
   void Work(int64_t number, std::unique_ptr<Worker> worker) ABSL_LOCKS_EXCLUDED(mu_);
-  // Runs a program. Null `worker` afterwards: it was lost.
+  // If the queue is full, takes out and answers what nobody waits for.
+  void DropAbandoned() ABSL_LOCKS_EXCLUDED(mu_);
+  // Runs a program. Null `worker` afterwards: it was lost or ended.
   absl::StatusOr<v1::Outcome> RunIn(int64_t number, std::unique_ptr<Worker>& worker,
                                     const Waiting& waiting) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Late() ABSL_LOCKS_EXCLUDED(mu_);

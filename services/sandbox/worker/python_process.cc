@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<PythonProcess>> PythonProcess::Start(const std::s
     return Unavailable(StrCat("a socket pair: ", std::strerror(errno)));
   }
   UniqueFd ours(ends[0]);
-  const UniqueFd theirs(ends[1]);
+  UniqueFd theirs(ends[1]);
   const std::string text(InterpreterPy());
   const std::string descriptor = StrCat(theirs.get());
   const pid_t pid = ::fork();
@@ -47,6 +47,7 @@ absl::StatusOr<std::unique_ptr<PythonProcess>> PythonProcess::Start(const std::s
     ::execve(python.c_str(), const_cast<char**>(argv), ProgramEnvironment());
     ::_exit(127);
   }
+  theirs = UniqueFd();  // so that the end of the process ends the wait
   std::unique_ptr<PythonProcess> process(new PythonProcess(pid, std::move(ours)));
   pollfd wanted{process->socket_.get(), POLLIN, 0};
   if (::poll(&wanted, 1, kStartMilliseconds) != 1) {

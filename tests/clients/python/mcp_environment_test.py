@@ -1,6 +1,7 @@
 """Tools of a server of the package mcp."""
 
 import functools
+import http.server
 import importlib.util
 import json
 import os
@@ -8,6 +9,7 @@ import pathlib
 import socket
 import subprocess
 import sys
+import threading
 import unittest
 import unittest.mock
 
@@ -55,6 +57,31 @@ class McpEnvironmentTest(EpisodesTest):
         _, step = self.play(tools, call("add", a=2, b=3))
         self.assertEqual(self.answers(step), [("tool", "add", "5")])
         server.stderr.close()
+
+    def test_a_server_that_is_gone_over_http_is_an_infrastructure_error(self):
+        class Server(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                information = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                               "serverInfo": {"name": "tools", "version": "1"}}
+                results = {"initialize": information,
+                           "tools/list": {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]}}
+                result = results.get(request.get("method"))
+                self.send_response(200 if result else 404 if "id" in request else 202)
+                self.send_header("Content-Type", "application/json")
+                self.end_headers()
+                if result:
+                    self.wfile.write(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}).encode())
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        tools = mcp_environment(f"http://127.0.0.1:{server.server_port}/mcp")
+        self.assertEqual(self.error_of(tools, call("add", a=2, b=3))[0], grpc.StatusCode.INTERNAL)
 
     def test_what_the_policy_gets_wrong_is_explained(self):
         tools = mcp_environment(SERVER, tools=["add", "fail"])

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import threading
 import unittest
+from socket import IPPROTO_TCP, TCP_CORK
 
 import freshet
 import grpc
@@ -97,6 +98,40 @@ class OpenEnvEnvironmentTest(EpisodesTest):
         absent = openenv_environment(self.serve(), action="message", observation="text")
         self.assertIn("no field text", self.error_of(absent)[1])
         self.assertEqual(self.error_of(openenv_environment("http://127.0.0.1:9"))[0], grpc.StatusCode.INTERNAL)
+
+    def test_a_server_that_lies_is_an_infrastructure_error(self):
+        for answers, seconds, why in (
+            ([["seen", "unasked"]], SECONDS, "an observation without a request"),
+            ([["seen"], [[1]]], SECONDS, "not an object"),
+            ([["seen"], [{"type": "observation", "data": {"observation": {}, "done": "false"}}]], SECONDS,
+             "done is 'false'"),
+            ([[]], 2.0, "no answer within 2.0 s"),
+        ):
+            with self.subTest(why):
+                echo = freshet.openenv_environment(self.serve_script(answers), action="message", seconds=seconds)
+                code, details = self.error_of(echo, "a", "b")
+                self.assertEqual(code, grpc.StatusCode.INTERNAL)
+                self.assertIn(why, details)
+
+    def serve_script(self, answers):
+        """The address of a server that answers requests with these messages; a text: an observation of it."""
+        from websockets.sync.server import serve
+
+        def talk(socket):
+            for _, messages in zip(socket, [*answers, []]):
+                socket.socket.setsockopt(IPPROTO_TCP, TCP_CORK, 1)  # they arrive together
+                for message in messages:
+                    if isinstance(message, str):
+                        message = {"type": "observation", "data": {"observation": {"echo": message}}}
+                    socket.send(json.dumps(message))
+                socket.socket.setsockopt(IPPROTO_TCP, TCP_CORK, 0)
+            socket.recv()
+
+        server = serve(talk, "127.0.0.1", 0)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        self.addCleanup(server.shutdown)
+        return f"http://127.0.0.1:{server.socket.getsockname()[1]}"
 
     def test_a_full_server_is_no_error_of_the_episode(self):
         address = self.serve(sessions=1)

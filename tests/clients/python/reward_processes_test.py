@@ -40,6 +40,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info):
     if solution_str in ("garbage", "flood"):
         number = int(sys.argv[1])
         os.write(number, b"\\xff" * 1000 if solution_str == "garbage" else b"\\x01\\0\\0\\x7f")
+    if solution_str == "forks" and os.fork() == 0: sys.exit(0)
     if solution_str == "text": return "1, I hope"
     if solution_str == "large": raise ValueError("x" * (4 << 20))
     if solution_str == "parts": return {"score": 0.5, "acc": True, "format": 0.25, "pred": "7"}
@@ -115,6 +116,11 @@ class RewardProcessesTest(unittest.TestCase):
                 self.assertIn(error, failed.error)
                 self.assertEqual(score("4").reward, 1.0)
 
+    def test_a_process_that_a_function_forks_gives_no_answer(self):
+        score = self.serve(str(self.file))
+        self.assertEqual(score("forks").outcome, OK)
+        self.assertEqual(score("4").reward, 1.0)
+
     def test_a_call_that_takes_too_long_is_ended_with_what_it_has_started(self):
         score = self.serve(str(self.file), seconds=5.0)
         self.assertEqual(score("4").reward, 1.0)
@@ -162,6 +168,9 @@ class RewardProcessesTest(unittest.TestCase):
             freshet.RewardProcesses("missing.py")
         with self.assertRaisesRegex(RuntimeError, "cannot load .*: AttributeError: .*no_such"):
             freshet.RewardProcesses(str(self.file), "no_such_function")
+        self.file.write_text("compute_score = 5")
+        with self.assertRaisesRegex(RuntimeError, "compute_score is not a function"):
+            freshet.RewardProcesses(str(self.file))
         self.file.write_text("import no_such_module")
         with self.assertRaisesRegex(RuntimeError, "ModuleNotFoundError"):
             freshet.RewardProcesses(str(self.file))

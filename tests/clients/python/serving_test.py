@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 import threading
 import unittest
 
@@ -74,6 +75,7 @@ class RewardTest(ServingTest):
     def test_what_cannot_be_a_reward_is_an_error_of_that_sample_alone(self):
         answers = {
             "raises": None,
+            "exits": None,
             "nan": float("nan"),
             "none": None,
             "empty": {},
@@ -85,11 +87,13 @@ class RewardTest(ServingTest):
         def function(prompt, completion):
             if completion == "raises":
                 raise KeyError("no such row")
+            if completion == "exits":
+                sys.exit(3)
             return answers[completion]
 
         scores = dict(zip(answers, self.score(function, *answers)))
         self.assertEqual((scores["fine"].reward, scores["fine"].outcome), (1.0, OK))
-        for name in ("raises", "nan", "none", "empty", "many", "long"):
+        for name in ("raises", "exits", "nan", "none", "empty", "many", "long"):
             self.assertEqual(scores[name].outcome, INFRA_ERROR, name)
             self.assertEqual(scores[name].reward, 0.0)
         self.assertIn("KeyError", scores["raises"].error)
@@ -156,6 +160,8 @@ class Countdown:
         return f"{self.left}", {"left": self.left}
 
     def step(self, action):
+        if action == "exit":
+            sys.exit(3)
         if action.startswith("raise"):
             raise RuntimeError("broken" if action == "raise" else "\ud800")
         if action in self.wrong:
@@ -250,7 +256,7 @@ class EnvironmentTest(ServingTest):
         self.assertEqual(len(self.play(reset(name="nim"), CLOSE, name="nim")), 1)
 
     def test_what_the_class_raises_is_an_infrastructure_error(self):
-        for action in ("raise", "raise a surrogate", *Countdown.wrong):
+        for action in ("raise", "raise a surrogate", "exit", *Countdown.wrong):
             with self.subTest(action):
                 self.assertEqual(self.code_of(reset(), act(action)), grpc.StatusCode.INTERNAL)
 
@@ -264,6 +270,16 @@ class EnvironmentTest(ServingTest):
         listed = stub.ListEnvironments(env_pb.ListEnvironmentsRequest(), timeout=SECONDS)
         self.assertEqual((listed.open_episodes, listed.max_episodes), (1, 1))
         first.cancel()
+
+    def test_a_class_that_exits_when_it_is_closed_leaves_its_place(self):
+        class Exits(Countdown):
+            def close(self):
+                sys.exit(3)
+
+        stub = self.serve(cls=Exits, max_episodes=1)
+        self.assertEqual(len(list(stub.Episode(iter([reset(), CLOSE]), timeout=SECONDS))), 1)
+        listed = stub.ListEnvironments(env_pb.ListEnvironmentsRequest(), timeout=SECONDS)
+        self.assertEqual(listed.open_episodes, 0)
 
     def test_it_says_what_it_is(self):
         listed = self.serve().ListEnvironments(env_pb.ListEnvironmentsRequest(), timeout=SECONDS)

@@ -108,7 +108,9 @@ TEST_F(CurlHttpClientTest, RepliesAndHeadersAreBounded) {
   EXPECT_EQ(client_->Send(call).status().code(), absl::StatusCode::kDataLoss);
   call.max_reply_bytes = 5000;
   EXPECT_TRUE(client_->Send(call).ok());
-  EXPECT_EQ(client_->Send(Get("/headers")).status().code(), absl::StatusCode::kDataLoss);
+  const absl::Status headers = client_->Send(Get("/headers")).status();
+  EXPECT_EQ(headers.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(Message(headers), HasSubstr("headers"));
 }
 
 TEST_F(CurlHttpClientTest, EveryCallHasADeadline) {

@@ -157,6 +157,34 @@ TEST_F(WorkerPoolTest, DoesNotRunWhatNobodyWaitsFor) {
   EXPECT_EQ(pool.counters().lost_workers, 0);
 }
 
+TEST_F(WorkerPoolTest, EndsAProgramWhoseCallerLeaves) {
+  options_.max_wait = kPatience;
+  WorkerPool& pool = Start();
+  std::stop_source gone;
+  Call running(pool, "hangs", gone.get_token());
+  while (pool.busy() == 0) std::this_thread::yield();
+  gone.request_stop();
+  EXPECT_EQ(running.Await().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(OutputOf(Call(pool, "next").Await()), "next");
+  EXPECT_EQ(pool.counters().lost_workers, 0);
+}
+
+TEST_F(WorkerPoolTest, WhatNobodyWaitsForTakesNoRoom) {
+  options_.max_queued = 1;
+  options_.max_wait = kPatience;
+  WorkerPool& pool = Start();
+  std::stop_source left, gone;
+  Call running(pool, "hangs", left.get_token());
+  while (pool.busy() == 0) std::this_thread::yield();
+  Call waiting(pool, "waits", gone.get_token());
+  gone.request_stop();
+  Call next(pool, "next");
+  EXPECT_EQ(waiting.Await().status().code(), absl::StatusCode::kCancelled);
+  left.request_stop();
+  EXPECT_EQ(OutputOf(next.Await()), "next");
+  EXPECT_EQ(pool.counters().refused, 0);
+}
+
 TEST_F(WorkerPoolTest, AProgramWaitsSoLongForAWorker) {
   options_.max_wait = -absl::Seconds(1);
   EXPECT_EQ(Call(Start(), "late").Await().status().code(), absl::StatusCode::kDeadlineExceeded);

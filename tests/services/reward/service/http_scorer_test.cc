@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file.h"
 #include "base/str_cat.h"
 #include "datastore/memory/in_memory_call_budget.h"
 #include "gmock/gmock.h"
@@ -19,6 +20,7 @@ namespace freshet {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr char kAccepted[] = R"({"accepted": true, "tests": [{"passed": true}]})";
 
@@ -65,6 +67,17 @@ TEST(HttpScorer, WaitsForAServerThatIsAwayOrBusy) {
       HttpReply{200, kAccepted}});
   EXPECT_EQ(Ask(*Make(sandbox))->value, 1);
   EXPECT_EQ(sandbox->calls.size(), 4);
+}
+
+TEST(HttpScorer, NoSampleIsToBlameForTheOperatorsFilesAndCertificates) {
+  for (const auto code :
+       {absl::StatusCode::kFailedPrecondition, absl::StatusCode::kPermissionDenied}) {
+    const auto server = std::make_shared<FakeServer>(
+        std::vector<absl::StatusOr<HttpReply>>{absl::Status(code, "a certificate has expired")});
+    const auto score = Ask(*Make(server, absl::Milliseconds(20)));
+    EXPECT_EQ(score.status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(Message(score.status()), HasSubstr("a certificate has expired"));
+  }
 }
 
 TEST(HttpScorer, AProgramThatLosesItsWorkersIsGivenUp) {
@@ -237,6 +250,20 @@ TEST(HttpScorers, WithoutAServerTheTypeIsRefused) {
   EXPECT_THAT(Message((*model)({}, {}).status()), HasSubstr("no reward model is offered here"));
   EXPECT_THAT(Message(SandboxScorers({"https://h:1", "", ""}, nullptr).status()),
               HasSubstr("--sandbox"));
+}
+
+TEST(HttpScorers, AFileWithoutATokenIsRefusedAtTheStart) {
+  const std::string folder = testing::TempDir();
+  const std::string roots = folder + "/http_scorers_roots", token = folder + "/http_scorers_token";
+  ASSERT_TRUE(WriteFileAtomically(roots, "roots").ok());
+  for (const char* text : {"", "\n", "two words\n", "key\nX-Evil: 1\n"}) {
+    ASSERT_TRUE(WriteFileAtomically(token, text).ok());
+    const std::string error = Message(JudgeScorers({"https://h", roots, token}, nullptr).status());
+    EXPECT_THAT(error, HasSubstr("--judge: " + token + " holds no token; want one line")) << text;
+    EXPECT_THAT(error, Not(HasSubstr("Evil")));
+  }
+  ASSERT_TRUE(WriteFileAtomically(token, "key\r\n").ok());
+  EXPECT_TRUE(JudgeScorers({"https://h", roots, token}, nullptr).ok());
 }
 
 }  // namespace
