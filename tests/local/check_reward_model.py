@@ -9,8 +9,8 @@ for "[" and 0. Needs no packages.
 
 import json
 import pathlib
+import re
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -44,12 +44,6 @@ output: {samples_per_step: 32}
 """
 
 
-def free_address():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
-
-
 def score(text):
     return SCORES.get(ord(text[-1]), 0.0)
 
@@ -66,16 +60,15 @@ class RewardModel(unittest.TestCase):
              "-nodes", "-days", "1", "-subj", "/CN=rm", "-addext", "subjectAltName=IP:127.0.0.1",
              "-keyout", cls.folder / "tls.key", "-out", cls.folder / "tls.crt"],
             check=True, capture_output=True)
-        cls.probes = free_address()
         cls.process = subprocess.Popen(
             [PROGRAMS / "freshet", "serve", cls.folder / "rm", "--listen", "127.0.0.1:0",
-             "--http-listen", cls.probes,
+             "--http-listen", "127.0.0.1:0",
              "--api-key-file", cls.folder / "key", "--tls-cert", cls.folder / "tls.crt",
              "--tls-key", cls.folder / "tls.key"], stdout=subprocess.PIPE, text=True)
         line = cls.process.stdout.readline()
         if not line.startswith("serving on https://"):
             raise AssertionError(f"freshet serve printed {line!r}")
-        cls.url = line.split()[-1]
+        cls.url, cls.probes = re.fullmatch(r"serving on (\S+) http=(\S+)\n", line).groups()
         cls.trust = ssl.create_default_context(cafile=cls.folder / "tls.crt")
 
     @classmethod
