@@ -32,7 +32,7 @@ trap 'exit 0' TERM
 [ "$role" = controller ] && page=" status=127.0.0.1:5"
 [ "$role" = reward ] && echo "$@"
 if [ "$role" = local ]; then
-  echo "serving on http://$7 http=-"
+  echo "serving on http://$6 http=-"
 else
   echo "ready $role grpc=127.0.0.1:1 http=-$page"
 fi

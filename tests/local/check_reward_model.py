@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Serves a reward model with `freshet serve`, asks it, and trains a job on its scores.
+"""Serves a reward model with `freshet serve`, asks it, and trains jobs on its scores, also in a cluster.
 
 usage: check_reward_model.py FOLDER_OF_PROGRAMS
 
@@ -10,6 +10,7 @@ for "[" and 0. Needs no packages.
 import json
 import pathlib
 import re
+import shutil
 import signal
 import ssl
 import subprocess
@@ -19,7 +20,9 @@ import unittest
 import urllib.error
 import urllib.request
 
-import counting_model
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "testing"))
+import counting_model  # noqa: E402
+import launcher  # noqa: E402
 
 TIMEOUT_S = 240
 KEY = "sesame"
@@ -189,6 +192,31 @@ class RewardModel(unittest.TestCase):
             rewards.add(expected)
         self.assertEqual(len(lines), 64)
         self.assertGreater(len(rewards), 3)
+
+    @unittest.skipUnless(shutil.which("redis-server"), "not installed: redis-server")
+    def test_a_cluster_runs_the_server_that_its_jobs_ask(self):
+        def metrics(server):
+            with urllib.request.urlopen(f"http://{server['http']}/metrics", timeout=TIMEOUT_S) as page:
+                return page.read().decode()
+
+        (self.folder / "job.yaml").write_text(JOB)
+        with tempfile.TemporaryDirectory() as state:
+            cluster = launcher.SupervisedCluster(
+                PROGRAMS / "freshet", state, "--envs", "0", "--model-server",
+                f"rm={self.folder / 'rm'}", "--reward-model-server", "rm")
+            try:
+                first = cluster.process(role="model", pool="rm")
+                self.assertIn(f"model-rm-1 ready ready {first['process']['pid']} {first['api']}",
+                              " ".join(cluster.freshet("cluster", "status").split()))
+                cluster.signal(signal.SIGKILL, role="model")
+                cluster.freshet("submit", self.folder / "job.yaml", "--id", "job")
+                self.assertIn("SUCCEEDED", cluster.freshet("watch", "job", timeout=TIMEOUT_S))
+                again = cluster.process(role="model", pool="rm")
+                self.assertEqual((again["restarts"], again["api"]), (1, first["api"]))
+                self.assertRegex(metrics(again), r'openai_requests_total\{outcome="ok"\} [1-9]')
+                self.assertIn("freshet_openai_serving 1\n", metrics(again))
+            finally:
+                cluster.down()
 
 
 if __name__ == "__main__":
