@@ -125,10 +125,11 @@ absl::Status Serve(const ServeCommand& command) {
     if (count > 1) ::_exit(kExitInterrupted);
     stop.Notify();
   });
-  std::printf("serving on %s://%s\n", command.tls.enabled() ? "https" : "http",
-              server->address().c_str());
-  std::fflush(stdout);
   if (probes != nullptr) probes->Serving(loop);
+  std::printf("serving on %s://%s%s\n", command.tls.enabled() ? "https" : "http",
+              server->address().c_str(),
+              probes == nullptr ? "" : StrCat(" http=", probes->address()).c_str());
+  std::fflush(stdout);
   while (!stop.WaitFor(absl::Hours(1))) {
   }
   if (probes != nullptr) probes->Draining(loop);

@@ -41,9 +41,10 @@ void ServeProbes::Draining(const GenerationQueue& queue) {
 }
 
 void ServeProbes::Refresh() {
+  openai::EndpointPortStats shown;
   queue_.With(
-      [this](const GenerationQueue& queue, int64_t) { shown_.waiting = queue.stats().waiting; });
-  requests_.Show(*counts_, shown_);
+      [&shown](const GenerationQueue& queue, int64_t) { shown.SetRequests(queue.stats()); });
+  requests_.Show(*counts_, shown);
   process_.Refresh();
   if (certificate_.has_value()) certificate_->Refresh();
 }

@@ -29,6 +29,9 @@ class ServeProbes {
   void Serving(const GenerationQueue& queue);
   void Draining(const GenerationQueue& queue);
 
+  // The bound HOST:PORT.
+  const std::string& address() const { return server_->address(); }
+
  private:
   ServeProbes(const runtime::TlsFiles& tls, std::shared_ptr<const openai::RequestCounts> counts);
   void Refresh();  // on the server's thread
@@ -36,7 +39,6 @@ class ServeProbes {
   const std::shared_ptr<const openai::RequestCounts> counts_;
   Attached<const GenerationQueue> queue_;
   prometheus::Registry registry_;
-  openai::EndpointPortStats shown_;
   EndpointMetrics requests_;
   runtime::ProcessMetrics process_;
   std::optional<runtime::CertificateMetrics> certificate_;

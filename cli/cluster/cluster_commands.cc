@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "base/exit_code.h"
 #include "base/file.h"
+#include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "cli/client/session.h"
 #include "cli/cluster/cluster_health.h"
@@ -119,6 +120,26 @@ absl::Status CheckEngine(const ClusterUpFlags& flags) {
                          flags.engine_folders.size());
 }
 
+// A model server that reward workers ask is one of this cluster, and the only answer to its flag.
+absl::Status CheckAsked(const std::vector<ModelServer>& servers, const char* flag,
+                        const std::string& name, const char* other, const std::string& address) {
+  if (name.empty()) return absl::OkStatus();
+  if (!address.empty()) return InvalidArgument(flag, " and ", other, " exclude each other");
+  for (const ModelServer& server : servers) {
+    if (server.name == name) return absl::OkStatus();
+  }
+  return InvalidArgument(flag, " ", name, ": there is no --model-server ", name, "=DIR");
+}
+
+absl::Status CheckModelServers(const ClusterUpFlags& flags) {
+  FRESHET_ASSIGN_OR_RETURN(const std::vector<ModelServer> servers,
+                           ParseModelServers(flags.model_servers));
+  FRESHET_RETURN_IF_ERROR(CheckAsked(servers, "--judge-server", flags.judge_server, "--judge",
+                                     flags.offered.judge.address));
+  return CheckAsked(servers, "--reward-model-server", flags.reward_model_server, "--reward-model",
+                    flags.offered.reward_model.address);
+}
+
 void AddUpFlags(const Command& command, ClusterUpFlags& flags) {
   command.Add("--rollouts", flags.rollouts, "rollout engines").Range(0, kMaxWorkers).ShowDefault();
   command.Add("--rewards", flags.rewards, "reward workers").Range(0, kMaxWorkers).ShowDefault();
@@ -151,8 +172,18 @@ void AddUpFlags(const Command& command, ClusterUpFlags& flags) {
            "how new weights get into running servers: folder, or nccl (vLLM)")
       .OneOf({"folder", "nccl"})
       .ShowDefault();
+  command
+      .Add("--model-server", flags.model_servers,
+           "NAME=DIR: serve the model in DIR under this name, for judges and reward models; "
+           "repeatable")
+      .OneValueEach();
+  command.Add("--judge-server", flags.judge_server,
+              "NAME of the model server that is the judge, instead of --judge");
+  command.Add("--reward-model-server", flags.reward_model_server,
+              "NAME of the model server that is the reward model, instead of --reward-model");
   runtime::AddRewardFlags(command, flags.offered);
   command.AfterParsing([&flags] { return CheckEngine(flags); });
+  command.AfterParsing([&flags] { return CheckModelServers(flags); });
   command.Add("--bin-dir", flags.binary_folder, "folder of the roles' programs").Hidden();
 }
 

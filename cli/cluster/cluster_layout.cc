@@ -1,6 +1,7 @@
 #include "cli/cluster/cluster_layout.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_join.h"
@@ -10,6 +11,8 @@ namespace freshet {
 namespace {
 
 constexpr size_t kMaxAddressBytes = 300;
+
+constexpr std::string_view kServing = "serving on ";
 
 // The value of " KEY=" in a line, up to the next space.
 std::string ValueOf(std::string_view line, std::string_view key) {
@@ -21,6 +24,22 @@ std::string ValueOf(std::string_view line, std::string_view key) {
   return value == "-" || value.size() > kMaxAddressBytes ? "" : std::string(value);
 }
 
+std::vector<std::string> ModelCommand(const ClusterLayout& layout, const ProcessId& id) {
+  ModelServer server;
+  for (const ModelServer& each : layout.model_servers) {
+    if (each.name == id.pool) server = each;
+  }
+  return {layout.binary_folder + "/freshet-local",
+          "serve",
+          server.folder,
+          "--name",
+          server.name,
+          "--listen",
+          StrCat("127.0.0.1:", server.port),
+          "--http-listen",
+          "127.0.0.1:0"};
+}
+
 }  // namespace
 
 std::string ClusterLayout::Controllers() const {
@@ -29,8 +48,35 @@ std::string ClusterLayout::Controllers() const {
   });
 }
 
+std::string ModelServer::Address() const { return StrCat("http://127.0.0.1:", port); }
+
+absl::StatusOr<std::vector<ModelServer>> ParseModelServers(const std::vector<std::string>& flags) {
+  std::vector<ModelServer> servers;
+  servers.reserve(flags.size());
+  std::set<std::string> names;
+  for (const std::string& flag : flags) {
+    const size_t equals = flag.find('=');
+    if (equals == std::string::npos || equals + 1 == flag.size()) {
+      return InvalidArgument("--model-server ", flag, ": want NAME=DIR");
+    }
+    ModelServer server;
+    server.name = flag.substr(0, equals);
+    if (!IsClusterName(server.name)) {
+      return InvalidArgument("--model-server ", flag,
+                             ": a name has at most 63 letters, digits, '.', '_', '-'");
+    }
+    if (!names.insert(server.name).second) {
+      return InvalidArgument("--model-server ", flag, ": ", server.name, " is given twice");
+    }
+    server.folder = flag.substr(equals + 1);
+    servers.push_back(std::move(server));
+  }
+  return servers;
+}
+
 std::vector<std::string> CommandOf(const ClusterLayout& layout, const ProcessId& id) {
   if (id.role == "redis") return {layout.redis_program, layout.RedisConfig()};
+  if (id.role == "model") return ModelCommand(layout, id);
   std::vector<std::string> argv = {layout.binary_folder + "/freshet-" + id.role, "--name",
                                    id.Name(), "--http-listen", "127.0.0.1:0"};
   const auto add = [&](std::string flag, std::string value) {
@@ -83,10 +129,15 @@ std::optional<ReadyLine> ParseReadyLine(const ProcessId& id, std::string_view li
     if (line.find("Ready to accept connections") == std::string_view::npos) return std::nullopt;
     return ReadyLine{};
   }
+  if (id.role == "model") {
+    if (!line.starts_with(kServing)) return std::nullopt;
+    const std::string_view url = line.substr(kServing.size(), kMaxAddressBytes);
+    return ReadyLine{"", ValueOf(line, "http"), "", std::string(url.substr(0, url.find(' ')))};
+  }
   const std::string head = StrCat("ready ", id.role);
   if (line.substr(0, head.size()) != head) return std::nullopt;
   if (line.size() > head.size() && line[head.size()] != ' ') return std::nullopt;
-  return ReadyLine{ValueOf(line, "grpc"), ValueOf(line, "http"), ValueOf(line, "status")};
+  return ReadyLine{ValueOf(line, "grpc"), ValueOf(line, "http"), ValueOf(line, "status"), ""};
 }
 
 bool IsClusterName(std::string_view name) {

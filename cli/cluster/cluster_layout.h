@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "cli/cluster/cluster_plan.h"
 #include "services/runtime/reward_flags.h"
 
@@ -17,6 +18,19 @@ struct EngineServer {
   std::string address;  // HOST:PORT
   std::string folder;   // shared with the rollout, absolute
 };
+
+// A model that `freshet serve` serves.
+struct ModelServer {
+  std::string name;    // also that of the model
+  std::string folder;  // of the model
+  int port = 0;        // on loopback
+
+  std::string Address() const;  // http://HOST:PORT
+};
+
+// The servers of flags NAME=DIR, without ports. INVALID_ARGUMENT, naming --model-server: a bad or
+// repeated name, or no folder. Pure.
+absl::StatusOr<std::vector<ModelServer>> ParseModelServers(const std::vector<std::string>& flags);
 
 // Folders, ports and programs of a cluster on this machine.
 struct ClusterLayout {
@@ -32,8 +46,9 @@ struct ClusterLayout {
   // native.
   std::string engine;
   std::vector<EngineServer> engine_servers;
-  std::string engine_weights = "folder";  // how they get into a running server
-  runtime::RewardFlags offered;           // by the reward workers
+  std::string engine_weights = "folder";   // how they get into a running server
+  std::vector<ModelServer> model_servers;  // each is one process
+  runtime::RewardFlags offered;            // by the reward workers
 
   std::string LogFile(const std::string& process) const {
     return folder + "/logs/" + process + ".log";
@@ -60,10 +75,12 @@ std::vector<std::string> CommandOf(const ClusterLayout& layout, const ProcessId&
 std::string RedisConfigText(const ClusterLayout& layout, const std::string& acl);
 
 // Parses the addresses in "ready ROLE grpc=HOST:PORT http=HOST:PORT [status=HOST:PORT]" of stdout,
-// or redis-server's ready message (no addresses). nullopt for any other line.
+// in a model server's "serving on http://HOST:PORT http=HOST:PORT", or redis-server's ready message
+// (no addresses). nullopt for any other line.
 struct ReadyLine {
   std::string grpc, http;
   std::string status;  // a controller's status page
+  std::string api;     // a model server's URL
 };
 std::optional<ReadyLine> ParseReadyLine(const ProcessId& id, std::string_view line);
 

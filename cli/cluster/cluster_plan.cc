@@ -23,10 +23,11 @@ void PlanTimeouts(const PlanInput& input, std::vector<Action>& actions) {
   for (const ProcessView& process : input.processes) {
     if (process.killed) continue;
     const absl::Duration age = input.now - process.since;
-    if (process.phase == Phase::kStarting && age > input.limits.start_timeout) {
-      actions.push_back(
-          {Action::Kind::kKill, process.id,
-           StrCat("not ready after ", absl::FormatDuration(input.limits.start_timeout))});
+    const absl::Duration to_start =
+        process.id.role == "model" ? input.limits.model_start_timeout : input.limits.start_timeout;
+    if (process.phase == Phase::kStarting && age > to_start) {
+      actions.push_back({Action::Kind::kKill, process.id,
+                         StrCat("not ready after ", absl::FormatDuration(to_start))});
     }
     if (process.phase == Phase::kDraining && age > input.limits.drain_timeout) {
       actions.push_back(

@@ -11,8 +11,8 @@
 namespace freshet {
 
 struct ProcessId {
-  std::string role;  // "redis", "controller", "rollout", "reward", "env", "trainer"
-  std::string pool;  // of a rollout; "" is the default
+  std::string role;  // "redis", "controller", "rollout", "reward", "env", "trainer", "model"
+  std::string pool;  // of a rollout, "" is the default; the name of a model server
   int index = 1;
   auto operator<=>(const ProcessId&) const = default;
   // "rollout-2", "rollout-small-1"; "redis" without a number.
@@ -39,6 +39,7 @@ struct ProcessView {
 
 struct PlanLimits {
   absl::Duration start_timeout = absl::Seconds(60);
+  absl::Duration model_start_timeout = absl::Minutes(10);  // of model servers, which load a model
   // Longer than the roles' own drain timeout.
   absl::Duration drain_timeout = absl::Seconds(40);
   int max_per_group = 64;

@@ -33,6 +33,7 @@ Json RecordToJson(const ProcessRecord& record) {
           {"grpc", record.grpc},
           {"http", record.http},
           {"status", record.status},
+          {"api", record.api},
           {"restarts", record.restarts},
           {"last_end", record.last_end}};
 }
@@ -50,6 +51,7 @@ ProcessRecord RecordOf(const Json& json) {
   record.grpc = json.at("grpc").get<std::string>();
   record.http = json.at("http").get<std::string>();
   record.status = json.value("status", std::string());
+  record.api = json.value("api", std::string());
   record.restarts = json.at("restarts").get<int>();
   record.last_end = json.at("last_end").get<std::string>();
   return record;
@@ -119,17 +121,18 @@ std::string FormatState(const ClusterState& state, const std::map<std::string, s
   TextTable table({"NAME", "STATE", "HEALTH", "PID", "GRPC", "HTTP", "RESTARTS", "UP"});
   for (const ProcessRecord& record : state.processes) {
     const bool runs = record.stamp.pid > 0;
-    const bool redis = record.id.role == "redis";
+    std::string address = record.grpc;
+    if (record.id.role == "redis") address = StrCat("127.0.0.1:", state.redis_port, " (redis)");
+    if (!record.api.empty()) address = record.api;
     const auto said = health.find(record.id.Name());
     std::string phase = PhaseName(record.phase);
     if (record.phase == Phase::kBackoff) phase += " (" + record.last_end + ")";
-    table.AddRow({record.id.Name(), phase, said == health.end() ? "" : said->second,
-                  runs ? StrCat(record.stamp.pid) : "",
-                  redis ? StrCat("127.0.0.1:", state.redis_port, " (redis)") : record.grpc,
-                  record.http, StrCat(record.restarts),
-                  runs ? HumanSeconds(absl::ToDoubleSeconds(
-                             std::max(now - record.started, absl::ZeroDuration())))
-                       : ""});
+    table.AddRow(
+        {record.id.Name(), phase, said == health.end() ? "" : said->second,
+         runs ? StrCat(record.stamp.pid) : "", address, record.http, StrCat(record.restarts),
+         runs ? HumanSeconds(
+                    absl::ToDoubleSeconds(std::max(now - record.started, absl::ZeroDuration())))
+              : ""});
   }
   return table.Format();
 }

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/interrupt.h"
+#include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "cli/client/session.h"
 #include "cli/client/user_folders.h"
@@ -24,6 +25,24 @@ namespace freshet {
 namespace {
 
 constexpr int kDefaultPort = 7070;
+
+// Gives each model server a port, and reward workers the addresses of those that they ask.
+absl::Status PlaceModelServers(const ClusterUpFlags& flags, ClusterLayout& layout) {
+  FRESHET_ASSIGN_OR_RETURN(layout.model_servers, ParseModelServers(flags.model_servers));
+  for (ModelServer& server : layout.model_servers) {
+    if (!std::filesystem::is_directory(server.folder)) {
+      return NotFound("--model-server ", server.name, ": ", server.folder, " is not a folder");
+    }
+    server.folder = std::filesystem::absolute(server.folder);
+    server.port = FreePort();
+    layout.wanted["model/" + server.name] = 1;
+    if (server.name == flags.judge_server) layout.offered.judge.address = server.Address() + "/v1";
+    if (server.name == flags.reward_model_server) {
+      layout.offered.reward_model.address = server.Address();
+    }
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<ClusterLayout> LayoutOf(const ClusterUpFlags& flags) {
   ClusterLayout layout;
@@ -59,12 +78,14 @@ absl::StatusOr<ClusterLayout> LayoutOf(const ClusterUpFlags& flags) {
                    {"reward", flags.rewards},
                    {"env", flags.envs},
                    {"trainer", flags.trainers}};
+  FRESHET_RETURN_IF_ERROR(PlaceModelServers(flags, layout));
   if (layout.redis_program.empty()) {
     return NotFound("redis-server is not found; apt install redis-server");
   }
-  for (const auto& [role, count] : layout.wanted) {
-    const std::string program = layout.binary_folder + "/freshet-" + role;
-    if (role != "redis" && count > 0 && ::access(program.c_str(), X_OK) != 0) {
+  for (const auto& [group, count] : layout.wanted) {
+    const bool serves = group.starts_with("model/");
+    const std::string program = layout.binary_folder + "/freshet-" + (serves ? "local" : group);
+    if (group != "redis" && count > 0 && ::access(program.c_str(), X_OK) != 0) {
       return NotFound(program, ": not found; build it with ./dev build");
     }
   }
@@ -144,9 +165,10 @@ std::string ClusterFolder(const std::string& name) { return StateFolder() + "/cl
 
 int ClusterUp(const ClusterUpFlags& flags) {
   if (ClusterRuns(flags.name)) {
-    const bool asks = !flags.data_roots.empty() || flags.rollout_engine != "native";
-    return SayUp(flags, asks ? "is up already, with its previous data roots and engines (to change "
-                               "them: freshet cluster down, then up)"
+    const bool asks = !flags.data_roots.empty() || flags.rollout_engine != "native" ||
+                      !flags.model_servers.empty();
+    return SayUp(flags, asks ? "is up already, with its previous data roots, engines and model "
+                               "servers (to change them: freshet cluster down, then up)"
                              : "is up already");
   }
   RemoveStrays(flags.name);

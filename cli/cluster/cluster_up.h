@@ -26,7 +26,11 @@ struct ClusterUpFlags {
   std::vector<std::string> engine_addresses;
   std::vector<std::string> engine_folders;
   std::string engine_weights = "folder";  // --engine-weights of the rollouts
-  runtime::RewardFlags offered;           // by the reward workers
+  // Model servers, NAME=DIR, and the names of those that reward workers ask; "": as `offered` says.
+  std::vector<std::string> model_servers;
+  std::string judge_server;
+  std::string reward_model_server;
+  runtime::RewardFlags offered;  // by the reward workers
 };
 
 // Starts a cluster's supervisor in the background and waits until everything is ready, or reports

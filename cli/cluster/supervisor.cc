@@ -74,9 +74,11 @@ void Supervisor::Handle(const ProcessEvent& event) {
   process.record.grpc = ready->grpc;
   process.record.http = ready->http;
   process.record.status = ready->status;
+  process.record.api = ready->api;
   SetPhase(process, Phase::kReady);
   report_(StrCat(event.id.Name(), " is ready",
                  ready->grpc.empty() ? "" : StrCat(": grpc ", ready->grpc),
+                 ready->api.empty() ? "" : StrCat(": ", ready->api),
                  ready->http.empty() ? "" : StrCat(", http ", ready->http)));
 }
 

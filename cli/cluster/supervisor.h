@@ -21,6 +21,7 @@ struct ProcessRecord {
   absl::Time started = absl::InfinitePast();
   std::string grpc, http;  // addresses, once it was ready
   std::string status;      // of a controller's status page
+  std::string api;         // a model server's URL
   int restarts = 0;
   std::string last_end;  // "exit code 1", "signal 9"; "" if it never ended
 };

@@ -1,4 +1,4 @@
-"""Reward components, sandboxes, and environments."""
+"""Reward components, model servers, sandboxes, and environments."""
 
 from panels import curves, dashboard
 from shared import quantile
@@ -63,6 +63,13 @@ PANELS = [
         ),
         unit="percentunit",
         high=1,
+    ),
+    curves(
+        "Load of model servers",
+        "Requests of a pool: waiting for room in the engines, and in all. Pools grow with the latter.",
+        ('sum by (pool) (freshet_openai_waiting_requests{@all, role="model"})', "{{pool}} waiting"),
+        ('sum by (pool) (freshet_openai_open_requests{@all, role="model"})', "{{pool}} open"),
+        ('sum by (pool) (freshet_openai_serving{@all, role="model"})', "{{pool}} ready servers"),
     ),
     curves(
         "Programs per second",
@@ -157,13 +164,7 @@ PANELS = [
             "{{environment}}",
         ),
     ),
-    curves(
-        "Time of a score, p95",
-        "Seconds to score one sample with all its components.",
-        (quantile(0.95, "freshet_reward_score_seconds", "job"), "{{job}}"),
-        unit="s",
-    ),
 ]
 DASHBOARD = dashboard(
-    "freshet-signals", "Freshet / Rewards and environments", "Reward components, sandboxes, and environments.", PANELS, width=6
+    "freshet-signals", "Freshet / Rewards and environments", "Reward components, model servers, sandboxes, and environments.", PANELS, width=6
 )

@@ -17,7 +17,9 @@ class EndpointMetrics {
 
  private:
   std::array<metrics::CounterSeries, openai::kOutcomeNames.size()> requests_;
+  metrics::GaugeSeries serving_;
   metrics::GaugeSeries waiting_;
+  metrics::GaugeSeries open_;
   metrics::GaugeSeries sessions_;
 };
 

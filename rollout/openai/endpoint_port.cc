@@ -129,10 +129,16 @@ ApiServiceOptions EndpointPort::api() const {
   return api;
 }
 
+void EndpointPortStats::SetRequests(const QueueStats& queue) {
+  serving = true;
+  waiting = queue.waiting;
+  open = queue.waiting + queue.running;
+}
+
 EndpointPortStats EndpointPort::stats() const {
   EndpointPortStats stats;
   shared_->endpoint.With([&stats](RolloutEndpoint& endpoint, int64_t) {
-    stats.waiting = endpoint.queue().stats().waiting;
+    stats.SetRequests(endpoint.queue().stats());
     stats.sessions = static_cast<int64_t>(endpoint.sessions().size());
   });
   return stats;

@@ -27,8 +27,13 @@ struct EndpointPortOptions {
 };
 
 struct EndpointPortStats {
+  bool serving = false;  // a model
   int64_t waiting = 0;   // requests that wait for room in the engine
+  int64_t open = 0;      // those and the ones in the engine
   int64_t sessions = 0;  // open ones
+
+  // Sets all but the sessions: a model is served with this queue.
+  void SetRequests(const QueueStats& queue);
 };
 
 // An HTTP port that serves one RolloutEndpoint at a time. Without one, requests get status 503.

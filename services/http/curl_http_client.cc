@@ -15,6 +15,8 @@ namespace {
 constexpr uint64_t kMaxTokenBytes = 64 << 10;
 constexpr size_t kMaxHeaderBytes = 64 << 10;
 constexpr absl::Duration kConnectTimeout = absl::Seconds(3);
+// Older connections are not reused, so that servers that are added behind an address get calls.
+constexpr long kMaxConnectionSeconds = 60;
 
 // Filled by the callbacks of a call.
 struct Received {
@@ -170,6 +172,7 @@ absl::StatusOr<HttpReply> CurlHttpClient::Send(const HttpCall& call) {
   curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, Millis(call.deadline));
   curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS,
                    Millis(std::min(call.deadline, kConnectTimeout)));
+  curl_easy_setopt(curl, CURLOPT_MAXLIFETIME_CONN, kMaxConnectionSeconds);
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, tls ? "https" : "http");
   curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);

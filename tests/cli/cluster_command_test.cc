@@ -30,7 +30,12 @@ role=${0##*freshet-}
 [ -e "$(dirname "$0")/broken-$role" ] && { echo "cannot do it" >&2; exit 3; }
 trap 'exit 0' TERM
 [ "$role" = controller ] && page=" status=127.0.0.1:5"
-echo "ready $role grpc=127.0.0.1:1 http=-$page"
+[ "$role" = reward ] && echo "$@"
+if [ "$role" = local ]; then
+  echo "serving on http://$6 http=-"
+else
+  echo "ready $role grpc=127.0.0.1:1 http=-$page"
+fi
 while :; do sleep 0.05; done
 )";
 
@@ -38,7 +43,7 @@ class ClusterCommandTest : public testing::Test {
  protected:
   ClusterCommandTest() {
     ::setenv("XDG_STATE_HOME", folder_.File("state").c_str(), 1);
-    for (const char* role : {"controller", "rollout", "reward", "env", "trainer"}) {
+    for (const char* role : {"controller", "rollout", "reward", "env", "trainer", "local"}) {
       const std::string name = std::string("bin/freshet-") + role;
       folder_.Write(name, kRole);
       std::filesystem::permissions(folder_.File(name), std::filesystem::perms::owner_all);
@@ -108,6 +113,38 @@ TEST_F(ClusterCommandTest, ComesUpSaysWhatRunsAndGoesDown) {
   EXPECT_FALSE(std::filesystem::exists(folder_.File(State("cluster.json"))));
   EXPECT_EQ(Run({"cluster", "status", "--name", "t"}).exit_code, 7);
   EXPECT_EQ(Run({"cluster", "down", "--name", "t"}).exit_code, 0);
+}
+
+TEST_F(ClusterCommandTest, RunsModelServersThatRewardWorkersAsk) {
+  folder_.Write("models/a/config.json", "{}");
+  const std::string folder = folder_.File("models/a");
+  const ChildResult up = Up({"--model-server", "critic=" + folder, "--model-server", "rm=" + folder,
+                             "--judge-server", "critic", "--reward-model-server", "rm"});
+  ASSERT_EQ(up.exit_code, 0) << up.err;
+  std::map<std::string, std::string> api;
+  const Json status = Status();
+  for (const Json& process : status["processes"]) {
+    api[process["name"].get<std::string>()] = process["api"].get<std::string>();
+  }
+  EXPECT_THAT(up.out, AllOf(HasSubstr("model-critic-1"), HasSubstr("http://127.0.0.1:"),
+                            HasSubstr(api.at("model-rm-1"))));
+  EXPECT_THAT(folder_.Read(State("logs/reward-1.log")),
+              AllOf(HasSubstr("--judge " + api.at("model-critic-1") + "/v1"),
+                    HasSubstr("--reward-model " + api.at("model-rm-1"))));
+}
+
+TEST_F(ClusterCommandTest, RefusesModelServersThatDoNotFit) {
+  const ChildResult absent = Up({"--judge-server", "critic"});
+  EXPECT_EQ(absent.exit_code, 2);
+  EXPECT_THAT(absent.err, HasSubstr("there is no --model-server critic=DIR"));
+  const std::string server = "rm=" + folder_.File("nowhere");
+  const ChildResult twice = Up({"--model-server", server, "--reward-model-server", "rm",
+                                "--reward-model", "http://127.0.0.1:1"});
+  EXPECT_EQ(twice.exit_code, 2);
+  EXPECT_THAT(twice.err, HasSubstr("--reward-model-server and --reward-model exclude"));
+  const ChildResult no_folder = Up({"--model-server", server});
+  EXPECT_EQ(no_folder.exit_code, 3);
+  EXPECT_THAT(no_folder.err, HasSubstr("is not a folder"));
 }
 
 TEST_F(ClusterCommandTest, SecretsAreReadableByTheOwnerAlone) {

@@ -1,6 +1,8 @@
 #include "cli/cluster/cluster_layout.h"
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -72,6 +74,36 @@ TEST(ClusterLayout, RewardsGetWhatIsOffered) {
                             "/ca.pem", "--judge-token-file", "/key"}));
 }
 
+TEST(ClusterLayout, ModelServersAreParsed) {
+  const absl::StatusOr<std::vector<ModelServer>> servers =
+      ParseModelServers({"rm=/models/rm", "judge=a=b"});
+  ASSERT_TRUE(servers.ok());
+  ASSERT_EQ(servers->size(), 2U);
+  EXPECT_EQ((*servers)[0].name, "rm");
+  EXPECT_EQ((*servers)[0].folder, "/models/rm");
+  EXPECT_EQ((*servers)[1].folder, "a=b");
+  const std::vector<std::pair<std::vector<std::string>, std::string>> bad = {
+      {{"rm"}, "want NAME=DIR"},
+      {{"rm="}, "want NAME=DIR"},
+      {{"=/m"}, "a name has"},
+      {{"../rm=/m"}, "a name has"},
+      {{"rm=/m", "rm=/n"}, "rm is given twice"}};
+  for (const auto& [flags, part] : bad) {
+    const absl::Status status = ParseModelServers(flags).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << flags.back();
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("--model-server " + flags.back()), HasSubstr(part)));
+  }
+}
+
+TEST(ClusterLayout, AModelServerListensOnItsPort) {
+  ClusterLayout layout = Layout();
+  layout.model_servers = {{"judge", "/models/a", 8001}, {"rm", "/models/b", 8002}};
+  EXPECT_THAT(CommandOf(layout, {"model", "rm", 1}),
+              ElementsAre("/bin/freshet-local", "serve", "/models/b", "--name", "rm", "--listen",
+                          "127.0.0.1:8002", "--http-listen", "127.0.0.1:0"));
+}
+
 TEST(ClusterLayout, AllControllersAreNamed) {
   EXPECT_EQ(Layout().Controllers(), "127.0.0.1:7070,127.0.0.1:7075");
 }
@@ -101,6 +133,14 @@ TEST(ClusterLayout, ReadyLines) {
   EXPECT_FALSE(ParseReadyLine(rollout, ""));
   EXPECT_TRUE(ParseReadyLine({"redis", "", 1}, "7:M 1 Jan * Ready to accept connections tcp"));
   EXPECT_EQ(ParseReadyLine(rollout, "ready rollout grpc=" + std::string(1000, 'x'))->grpc, "");
+  const ProcessId model{"model", "rm", 1};
+  const std::optional<ReadyLine> serving =
+      ParseReadyLine(model, "serving on http://127.0.0.1:8000 http=127.0.0.1:2");
+  ASSERT_TRUE(serving.has_value());
+  EXPECT_EQ(serving->api, "http://127.0.0.1:8000");
+  EXPECT_EQ(serving->http, "127.0.0.1:2");
+  EXPECT_FALSE(ParseReadyLine(model, "ready model grpc=h:1 http=h:2"));
+  EXPECT_FALSE(ParseReadyLine(rollout, "serving on http://127.0.0.1:8000"));
 }
 
 TEST(ClusterLayout, Names) {

@@ -137,6 +137,19 @@ TEST(ClusterPlan, KillsWhatNeitherStartsNorEnds) {
   EXPECT_THAT(Plan(processes, wanted), ElementsAre("kill rollout-1"));
 }
 
+TEST(ClusterPlan, AModelServerHasLongerToLoadItsModel) {
+  const PlanLimits limits;
+  std::map<std::string, int> wanted = kSmall;
+  wanted["model/rm"] = 1;
+  EXPECT_THAT(Plan(AllReady(), wanted), ElementsAre("start model-rm-1"));
+  std::vector<ProcessView> processes = AllReady();
+  processes.push_back(View("model", 1, Phase::kStarting, limits.start_timeout + absl::Seconds(1)));
+  processes.back().id.pool = "rm";
+  EXPECT_THAT(Plan(processes, wanted), IsEmpty());
+  processes.back().since = kNow - limits.model_start_timeout - absl::Seconds(1);
+  EXPECT_THAT(Plan(processes, wanted), ElementsAre("kill model-rm-1"));
+}
+
 TEST(ClusterPlan, StopsInTheOppositeOrder) {
   EXPECT_THAT(Plan(AllReady(), kSmall, true),
               UnorderedElementsAre("drain rollout-1", "drain rollout-2", "drain trainer-1"));

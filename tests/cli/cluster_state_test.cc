@@ -34,6 +34,13 @@ ClusterState SomeState() {
   trainer.started = absl::FromUnixSeconds(1000);
   trainer.last_end = "exit code 3";
   state.processes.push_back(trainer);
+  ProcessRecord model = rollout;
+  model.id = {"model", "rm", 1};
+  model.grpc = "";
+  model.api = "http://127.0.0.1:3";
+  model.http = "127.0.0.1:4";
+  model.restarts = 0;
+  state.processes.push_back(model);
   return state;
 }
 
@@ -72,12 +79,19 @@ TEST(ClusterState, RefusesWhatIsNone) {
 }
 
 TEST(ClusterState, TableOfProcesses) {
-  EXPECT_EQ(
-      FormatState(SomeState(), {{"rollout-small-2", "ready"}}, absl::FromUnixSeconds(1060)),
-      "NAME             STATE               HEALTH  PID  GRPC         HTTP         RESTARTS  UP\n"
-      "rollout-small-2  ready               ready   50   127.0.0.1:1  127.0.0.1:2  3         "
-      "1m00s\n"
-      "trainer-1        died (exit code 3)  -       -    -            -            0         -\n");
+  EXPECT_EQ(FormatState(SomeState(), {{"rollout-small-2", "ready"}}, absl::FromUnixSeconds(1060)),
+            "NAME             STATE               HEALTH  PID  GRPC                HTTP         "
+            "RESTARTS  "
+            "UP\n"
+            "rollout-small-2  ready               ready   50   127.0.0.1:1         127.0.0.1:2  3  "
+            "       "
+            "1m00s\n"
+            "trainer-1        died (exit code 3)  -       -    -                   -            0  "
+            "       "
+            "-\n"
+            "model-rm-1       ready               -       50   http://127.0.0.1:3  127.0.0.1:4  0  "
+            "       "
+            "1m00s\n");
 }
 
 }  // namespace

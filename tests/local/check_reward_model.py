@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Serves a reward model with `freshet serve`, asks it, and trains a job on its scores.
+"""Serves a reward model with `freshet serve`, asks it, and trains jobs on its scores, also in a cluster.
 
 usage: check_reward_model.py FOLDER_OF_PROGRAMS
 
@@ -9,8 +9,9 @@ for "[" and 0. Needs no packages.
 
 import json
 import pathlib
+import re
+import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -19,7 +20,9 @@ import unittest
 import urllib.error
 import urllib.request
 
-import counting_model
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "testing"))
+import counting_model  # noqa: E402
+import launcher  # noqa: E402
 
 TIMEOUT_S = 240
 KEY = "sesame"
@@ -44,12 +47,6 @@ output: {samples_per_step: 32}
 """
 
 
-def free_address():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
-
-
 def score(text):
     return SCORES.get(ord(text[-1]), 0.0)
 
@@ -66,16 +63,15 @@ class RewardModel(unittest.TestCase):
              "-nodes", "-days", "1", "-subj", "/CN=rm", "-addext", "subjectAltName=IP:127.0.0.1",
              "-keyout", cls.folder / "tls.key", "-out", cls.folder / "tls.crt"],
             check=True, capture_output=True)
-        cls.probes = free_address()
         cls.process = subprocess.Popen(
             [PROGRAMS / "freshet", "serve", cls.folder / "rm", "--listen", "127.0.0.1:0",
-             "--http-listen", cls.probes,
+             "--http-listen", "127.0.0.1:0",
              "--api-key-file", cls.folder / "key", "--tls-cert", cls.folder / "tls.crt",
              "--tls-key", cls.folder / "tls.key"], stdout=subprocess.PIPE, text=True)
         line = cls.process.stdout.readline()
         if not line.startswith("serving on https://"):
             raise AssertionError(f"freshet serve printed {line!r}")
-        cls.url = line.split()[-1]
+        cls.url, cls.probes = re.fullmatch(r"serving on (\S+) http=(\S+)\n", line).groups()
         cls.trust = ssl.create_default_context(cafile=cls.folder / "tls.crt")
 
     @classmethod
@@ -196,6 +192,31 @@ class RewardModel(unittest.TestCase):
             rewards.add(expected)
         self.assertEqual(len(lines), 64)
         self.assertGreater(len(rewards), 3)
+
+    @unittest.skipUnless(shutil.which("redis-server"), "not installed: redis-server")
+    def test_a_cluster_runs_the_server_that_its_jobs_ask(self):
+        def metrics(server):
+            with urllib.request.urlopen(f"http://{server['http']}/metrics", timeout=TIMEOUT_S) as page:
+                return page.read().decode()
+
+        (self.folder / "job.yaml").write_text(JOB)
+        with tempfile.TemporaryDirectory() as state:
+            cluster = launcher.SupervisedCluster(
+                PROGRAMS / "freshet", state, "--envs", "0", "--model-server",
+                f"rm={self.folder / 'rm'}", "--reward-model-server", "rm")
+            try:
+                first = cluster.process(role="model", pool="rm")
+                self.assertIn(f"model-rm-1 ready ready {first['process']['pid']} {first['api']}",
+                              " ".join(cluster.freshet("cluster", "status").split()))
+                cluster.signal(signal.SIGKILL, role="model")
+                cluster.freshet("submit", self.folder / "job.yaml", "--id", "job")
+                self.assertIn("SUCCEEDED", cluster.freshet("watch", "job", timeout=TIMEOUT_S))
+                again = cluster.process(role="model", pool="rm")
+                self.assertEqual((again["restarts"], again["api"]), (1, first["api"]))
+                self.assertRegex(metrics(again), r'openai_requests_total\{outcome="ok"\} [1-9]')
+                self.assertIn("freshet_openai_serving 1\n", metrics(again))
+            finally:
+                cluster.down()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ import sys
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "helm" / "dashboards"), str(ROOT / "tests" / "testing")]
+sys.path[:0] = [str(ROOT / "helm" / "dashboards"), str(ROOT / "tests" / "testing"), str(ROOT / "tests" / "local")]
+import counting_model  # noqa: E402
 import launcher  # noqa: E402
 from launcher import await_true, call, free_port, role_of  # noqa: E402
 from prometheus_client import Prometheus  # noqa: E402
@@ -65,6 +66,7 @@ class Cluster(launcher.Processes):
             workers = [*(f"rollout-{i}" for i in range(self.rollouts)), "reward-0", "env-0", "trainer-0"]
             self.start_roles(*workers)
             self._start_sandbox()
+            self._start_model_server()
             await_true("workers", lambda: self._workers() == len(workers))
             self._start_prometheus()
         except BaseException:
@@ -100,6 +102,14 @@ class Cluster(launcher.Processes):
         self.await_ready("sandbox-0", lambda: found.search(self.log("sandbox-0")))
         self.http["sandbox-0"] = found.search(self.log("sandbox-0"))[1]
 
+    def _start_model_server(self):
+        counting_model.write_model(self.folder / "rm", {ord("1"): 1.0})
+        self.start("model-0", self.binaries / "freshet", "serve", self.folder / "rm", "--listen", "127.0.0.1:0",
+                   "--http-listen", "127.0.0.1:0")
+        found = re.compile(r"^serving on \S+ http=(\S+)", re.MULTILINE)
+        self.await_ready("model-0", lambda: found.search(self.log("model-0")))
+        self.http["model-0"] = found.search(self.log("model-0"))[1]
+
     def _start_prometheus(self):
         port = free_port()
         (self.folder / "prometheus.yml").write_text(prometheus_config(self.http))
@@ -117,6 +127,7 @@ def prometheus_config(targets):
              "  - job_name: freshet", "    honor_labels: true", "    static_configs:"]
     for name, address in targets.items():
         role = name.rsplit("-", 1)[0]
+        pool = ", pool: rm" if role == "model" else ""
         lines += [f"      - targets: ['{address}']",
-                  f"        labels: {{instance: {name}, namespace: watching, release: freshet, component: {role}}}"]
+                  f"        labels: {{instance: {name}, namespace: watching, release: freshet, role: {role}{pool}}}"]
     return "\n".join(lines) + "\n"

@@ -168,17 +168,14 @@ spec:
 {{- if not (or $cfg.command $cfg.config) -}}
 {{- fail (printf "%s.config is empty: the pool would serve nothing; set it to {NAME: {gymnasium, openenv, mcp or python: ...}}" $where) -}}
 {{- end -}}
+{{- include "freshet.validateMetricScaling" (list $where $cfg) -}}
 {{- if ne $cfg.autoscaling.kind "none" -}}
-{{- include "freshet.validateBounds" (list $where $cfg.autoscaling) -}}
 {{- if $cfg.command -}}
 {{- fail (printf "%s.autoscaling.kind is %s with %s.command: the number follows freshet_episodes_open, which another program does not serve; set autoscaling.kind=none" $where $cfg.autoscaling.kind $where) -}}
 {{- end -}}
 {{- if gt (mul 10 (int $cfg.autoscaling.targetOpenEpisodes)) (mul 9 (int $cfg.maxEpisodes)) -}}
 {{- fail (printf "%s.autoscaling.targetOpenEpisodes is %d, above 90 %% of maxEpisodes, %d: a pool of full servers would not grow; lower it" $where (int $cfg.autoscaling.targetOpenEpisodes) (int $cfg.maxEpisodes)) -}}
 {{- end -}}
-{{- end -}}
-{{- if and (eq $cfg.autoscaling.kind "keda") (not $cfg.autoscaling.prometheusAddress) -}}
-{{- fail (printf "%s.autoscaling.kind is keda without a Prometheus: set %s.autoscaling.prometheusAddress" $where $where) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

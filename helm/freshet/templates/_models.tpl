@@ -169,6 +169,7 @@ spec:
 {{- end -}}
 {{- $cfg := fromYaml (include "freshet.modelPool" (list $ $name)) -}}
 {{- include "freshet.validateGrace" (list $where $cfg) -}}
+{{- include "freshet.validateMetricScaling" (list $where $cfg) -}}
 {{- if not $cfg.model -}}
 {{- fail (printf "%s.model is empty: set it to the model's directory in the pods, such as %s/MODEL" $where $cfg.models.mountPath) -}}
 {{- end -}}
