@@ -46,9 +46,16 @@ TEST(JobPlan, StateOfTheTrainerFollowsFromTheParameters) {
   const int64_t optimizer = Bytes(plan.trainer, "optimizer state");  // 8 bytes per parameter
   EXPECT_GT(optimizer, 8 * 4 * (4 * 64 * 64 + 3 * 64 * 256));
   EXPECT_EQ(Bytes(plan.trainer, "weights"), optimizer / 8 * 6) << "fp32 and bf16";
-  EXPECT_EQ(Bytes(plan.trainer, "gradients"), optimizer) << "of two threads";
+  EXPECT_EQ(Bytes(plan.trainer, "gradients"), optimizer / 2) << "of one microbatch";
   EXPECT_EQ(Bytes(plan.trainer, "published versions"), optimizer / 8 * 4);
   EXPECT_EQ(Bytes(plan.rollout, "received versions"), optimizer / 8 * 4);
+}
+
+TEST(JobPlan, EveryThreadThatHasAMicrobatchHasGradients) {
+  TinyJob job = Bf16Job();
+  job["prompts_per_step"] = "100";
+  const JobPlan plan = Plan(job);
+  EXPECT_EQ(Bytes(plan.trainer, "gradients"), Bytes(plan.trainer, "optimizer state"));
 }
 
 TEST(JobPlan, AJobThatGeneratesHoldsWeightsOnly) {

@@ -173,26 +173,22 @@ PassBytes BlockwisePassBytes(const PolicyLearnerOptions& options, const BatchSha
       wave.microbatches * chunk};
 }
 
-// Otherwise: the activations of the microbatches at work. A backward pass frees them, and the
-// logits before them, while it makes gradients, all but the head's. So each microbatch needs the
-// larger of both; this is what it needs beyond its gradients. The first one adds its gradients to
-// the sum and holds only the embedding's, of `embedding` bytes; `others`: gradients of another
-// microbatch without the head's.
+// Otherwise: the activations of the microbatches at work. The gradient of the embedding, of
+// `embedding` bytes, is the last that a backward pass makes, when logits and activations are gone.
+// So each microbatch needs the larger of both; this is what it needs beyond that gradient.
 PassBytes WholePassBytes(const PolicyLearnerOptions& options, const Wave& wave, int64_t chunk,
-                         int64_t embedding, int64_t others) {
+                         int64_t embedding) {
   const int64_t token =
       ActivationBytesPerToken(options.model, options.bf16, options.activation_checkpointing);
+  const int64_t logits = std::max<int64_t>(chunk - embedding, 0);
   PassBytes sum;
   int64_t rest = wave.tokens;
   for (int64_t i = 0; i < wave.microbatches; ++i) {
     const int64_t tokens = std::min(wave.largest, rest);
     rest -= tokens;
-    const int64_t freed = i == 0 ? embedding : others;
-    const int64_t logits = std::max<int64_t>(chunk - freed, 0);
-    const int64_t both =
-        std::max<int64_t>(SumOfSizes(chunk, ProductOfSizes({tokens, token})) - freed, 0);
+    const int64_t both = SumOfSizes(chunk, ProductOfSizes({tokens, token}));
     sum.logits += logits;
-    sum.activations = SumOfSizes(sum.activations, both - logits);
+    sum.activations = SumOfSizes(sum.activations, std::max<int64_t>(both - embedding, 0) - logits);
   }
   return sum;
 }
@@ -219,10 +215,8 @@ MemoryPlan PlanLearner(PolicyLearnerOptions options, const BatchShape& batch, in
   const int64_t chunk = LogitsBytes(model.vocab_size, /*on_cpu=*/!on_gpu);
   const int64_t head = kFloat * model.vocab_size * model.hidden_size;
   const bool tied = model.tie_word_embeddings;
-  const PassBytes pass = divides_weights
-                             ? BlockwisePassBytes(options, batch, wave, chunk)
-                             : WholePassBytes(options, wave, chunk, /*embedding=*/head,
-                                              /*others=*/elements * kFloat - (tied ? 0 : head));
+  const PassBytes pass = divides_weights ? BlockwisePassBytes(options, batch, wave, chunk)
+                                         : WholePassBytes(options, wave, chunk, /*embedding=*/head);
   plan.push_back({"activations", pass.activations, Place::kDevice, /*is_upper_bound=*/true});
   plan.push_back({"logits", pass.logits});
   // The embedding's before it is added. A tied head has gradients of its own, one for each
