@@ -111,6 +111,25 @@ class TeamTest(unittest.TestCase):
         calls.join()
         self.assertEqual(team.play("worker", task("w", attempt=2))[0], 422)
 
+    def test_jobs_that_start_again_play_again(self):
+        for job in ("p", "another"):
+            calls = Calls(ArrivingTeam(lambda members, row: 1, ["planner", "worker"]))
+            calls.start(0, "planner", task("p"))
+            calls.start(1, "worker", task("w"))
+            calls.join()
+            calls.team.arrived.acquire(timeout=SECONDS)
+            calls.start(2, "planner", task(job))
+            self.assertTrue(calls.team.arrived.acquire(timeout=SECONDS))
+            calls.start(3, "worker", task("w"))
+            self.assertEqual(list(calls.join().values()), [(200, rewarded(1))] * 4)
+
+    def test_a_member_that_comes_again_alone_is_refused_once(self):
+        calls = Calls(Team(lambda members, row: 1, ["planner", "worker"]))
+        calls.start(0, "planner", task("p"))
+        calls.start(1, "worker", task("w"))
+        calls.join()
+        self.assertEqual([calls.team.play("worker", task("w", timeout_s=0.02))[0] for _ in range(2)], [422, 503])
+
     def test_who_is_missing_is_said(self):
         ((status, answer),) = self.play(lambda members, row: 1, ("planner", task("p")), patience=0.01)
         self.assertEqual((status, answer), (503, {"error": "no task of worker for prompt 5, sample 2"}))
