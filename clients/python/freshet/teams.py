@@ -107,9 +107,8 @@ def sample_key(uid: str) -> tuple[int, int]:
     return int(parts[1]), int(parts[3])
 
 
-def _job_and_attempt(uid: str) -> tuple[str, int]:
-    parts = uid.rsplit("/", 3)
-    return parts[0], int(parts[2])
+def _job(uid: str) -> str:
+    return uid.rsplit("/", 3)[0]
 
 
 class _Waiting:
@@ -153,8 +152,8 @@ class Team:
         self._context = context
         self._lock = threading.Lock()
         self._waiting: dict[tuple[int, int], dict[str, _Waiting]] = {}
-        # The newest samples with a reward, by (ordinal, index): each member's job and attempt.
-        self._rewarded: collections.OrderedDict[tuple[int, int], dict[str, tuple[str, int]]] = collections.OrderedDict()
+        # The newest samples with a reward, by (ordinal, index): each member's job.
+        self._rewarded: collections.OrderedDict[tuple[int, int], dict[str, str]] = collections.OrderedDict()
 
     @property
     def waiting(self) -> int:
@@ -169,22 +168,14 @@ class Team:
         """HTTP status and body of the answer to a member's task. Returns when the episode has ended."""
         try:
             key = sample_key(str(task.get("sample", "")))
-            job, attempt = _job_and_attempt(task["sample"])
             limit = float(task["timeout_s"])
         except (KeyError, TypeError, ValueError) as error:
             return 400, {"error": f"{name}: {error}; a team plays training samples only, so leave out `eval`"}
         mine = _Waiting(task, time.monotonic() + max(limit - _MARGIN, limit / 2))
-        refusal = 422, {"error": f"prompt {key[0]}, sample {key[1]} has been played with its partners"}
-        again = False
         with self._lock:
-            if key in self._rewarded and key not in self._waiting and len(self._trained) > 1:
-                # Either its sample was lost while those of its partners are stored, so that they do not come again,
-                # or the jobs have started again, and all of them come. Only the former has a later attempt.
-                before = self._rewarded[key][name]
-                if before[0] == job and before[1] < attempt:
-                    del self._rewarded[key]
-                    return refusal
-                again = before[0] == job
+            # Either its sample was lost while those of its partners are stored, so that they do not come again, or the
+            # jobs have started again, and all of them come.
+            again = self._rewarded.get(key, {}).get(name) == _job(task["sample"]) and len(self._trained) > 1
             if len(self._waiting) >= _MAX_WAITING:
                 return 429, {"error": f"{_MAX_WAITING} samples wait for their partners"}
             members = self._waiting.setdefault(key, {})
@@ -208,10 +199,8 @@ class Team:
                     del self._waiting[key][name]
                     if not self._waiting[key]:
                         del self._waiting[key]
-                    if again:
-                        self._rewarded.pop(key, None)
             if alone and again:
-                return refusal
+                return 422, {"error": f"prompt {key[0]}, sample {key[1]} has been played with its partners"}
             if alone:
                 return 503, {"error": f"no task of {', '.join(missing)} for prompt {key[0]}, sample {key[1]}"}
             mine.ended.wait(max(mine.deadline + _MARGIN / 2 - time.monotonic(), 0))  # it is being played
@@ -233,7 +222,7 @@ class Team:
             return
         with self._lock:
             self._rewarded.pop(key, None)
-            self._rewarded[key] = {name: _job_and_attempt(one.task["sample"]) for name, one in waiting.items()}
+            self._rewarded[key] = {name: _job(one.task["sample"]) for name, one in waiting.items()}
             while len(self._rewarded) > _MAX_REWARDED:
                 self._rewarded.popitem(last=False)
         for name, one in waiting.items():
