@@ -38,7 +38,7 @@ from freshet.serving import is_loopback
 _MAX_TASK_BYTES = 16 << 20
 _MAX_ANSWER_BYTES = 64 << 20
 _PATIENCE = 300.0
-_PATIENCE_AGAIN = 20.0  # seconds, for a sample that has had its reward
+_PATIENCE_AGAIN = 10.0  # seconds, for a sample that has had its reward
 _MAX_WAITING = 4096
 _MAX_REWARDED = 1 << 16
 _READ_SECONDS = 60.0
