@@ -197,7 +197,7 @@ absl::StatusOr<std::optional<NextBatchReply>> TrainerLoop::AwaitBatch(int64_t st
     }
     if (now >= next_warning) {
       FRESHET_ASSIGN_OR_RETURN(const Explanation explanation, store_.Explain());
-      observer_.OnStalled(StrCat(reply.reason, "; ", explanation.text), now - start);
+      observer_.OnStalled(explanation.text, now - start);
       stalled = true;
       next_warning = now + options_.stall_warning;
     }
