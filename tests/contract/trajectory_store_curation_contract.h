@@ -372,6 +372,34 @@ TEST_P(TrajectoryStoreCurationContract, AnAttemptKeepsItsSizeAndTheNextOneGetsIt
   EXPECT_THAT(whole.missing, SizeIs(4));
 }
 
+TEST_P(TrajectoryStoreCurationContract, SamplesThatSmallerGroupsDoNotHaveAreCountedByState) {
+  Adapt();
+  const auto skipped = [this](GroupState state) {
+    return Stats().skipped[static_cast<size_t>(state)];
+  };
+  Group(0, 0, {1, 1, 1, 1});
+  Train(1);
+  EXPECT_EQ(skipped(GroupState::kTrained), 0);
+  const GroupLease lease = LeaseOf(0, 1);
+  EXPECT_EQ(skipped(GroupState::kLeased), 2);
+  ASSERT_TRUE(store().ReturnLease(lease.token, {}, {}).ok());
+  EXPECT_EQ(skipped(GroupState::kLeased), 0);
+  EXPECT_EQ(skipped(GroupState::kRequeued), 0) << "the next attempt's size is not decided";
+  EXPECT_EQ(Stats().skipped_by_reason,
+            (std::vector<std::pair<std::string, int64_t>>{{"requeued(returned)", 2}}));
+  EXPECT_EQ(Group(0, 1, {1, 0}), lease.ordinal);
+  EXPECT_EQ(skipped(GroupState::kReady), 2);
+  ASSERT_TRUE(NextBatch(2).ready);
+  EXPECT_EQ(skipped(GroupState::kReady), 0);
+  EXPECT_EQ(skipped(GroupState::kClaimed), 2);
+  Train(2);
+  EXPECT_EQ(skipped(GroupState::kClaimed), 0);
+  EXPECT_EQ(skipped(GroupState::kTrained), 2);
+  ASSERT_TRUE(store().MarkDurable(epoch_, 2, "sha").ok());
+  EXPECT_EQ(skipped(GroupState::kTrained), 0);
+  EXPECT_EQ(skipped(GroupState::kDurable), 2);
+}
+
 }  // namespace freshet
 
 #endif  // FRESHET_TESTS_CONTRACT_TRAJECTORY_STORE_CURATION_CONTRACT_H_
