@@ -32,7 +32,7 @@ class TrajectoryStoreCurationContract : public TrajectoryStoreContract {
     const GroupLease lease = lease_ = Lease(version, 1)[0];
     puts_.clear();
     for (size_t i = 0; i < rewards.size(); ++i) {
-      Response response = ResponseAt(version, 3 + static_cast<int32_t>(i));
+      Response response = ResponseAt(version, 3 + static_cast<int32_t>(i), lineage_);
       for (int32_t& id : response.response_ids) {
         id = static_cast<int32_t>(10 * prompt.ordinal + static_cast<int64_t>(i));
       }

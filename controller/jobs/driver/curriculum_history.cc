@@ -4,7 +4,7 @@
 #include <variant>
 
 #include "base/status_macros.h"
-#include "proto/freshet/job/v1/job_service.pb.h"
+#include "freshet/job/v1/job_service.pb.h"
 #include "runlog/step_metrics.h"
 
 namespace freshet {
