@@ -214,13 +214,13 @@ absl::Status LocalRun::MakeStore(Roles& roles) {
   const ResumePoint& resume = options_.resume;
   FRESHET_ASSIGN_OR_RETURN(roles.store,
                            InMemoryTrajectoryStore::Create(setup_.store, resume.origin, clock_));
+  if (resume.checkpoint.has_value() && Curates(setup_.store)) {
+    FRESHET_RETURN_IF_ERROR(RestoreCurationFile(resume.checkpoint->path, *roles.store));
+  }
   if (resume.origin.resumed) {
     FRESHET_RETURN_IF_ERROR(roles.store->RecordResume(
         resume.origin.epoch + 1, resume.parent_lineage, resume.origin.policy.version,
         resume.checkpoint.has_value() ? resume.checkpoint->manifest_sha256 : ""));
-  }
-  if (resume.checkpoint.has_value() && Curates(setup_.store)) {
-    FRESHET_RETURN_IF_ERROR(RestoreCurationFile(resume.checkpoint->path, *roles.store));
   }
   if (setup_.data.curriculum != nullptr) {
     for (const ResumePoint::TaskRewards& step : resume.task_rewards) {

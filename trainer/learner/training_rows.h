@@ -20,7 +20,7 @@ namespace freshet {
 // columns follow the order of PackedBatch targets.
 struct TrainingRows {
   std::vector<PackTree> trees;
-  std::vector<size_t> groups;  // the group of each tree
+  std::vector<size_t> groups;                // the group of each tree
   std::vector<std::vector<size_t>> samples;  // in their group, by tree and sequence
   // Per tree, concatenated over its responses.
   struct Columns {

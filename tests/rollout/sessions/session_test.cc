@@ -452,7 +452,8 @@ TEST_F(SessionTest, TokensOfRequestsThatTheEngineFailedDoNotCount) {
   SessionOptions options = Options();
   options.max_tokens = 2;
   Session session(options, tokenizer_);
-  for (const absl::Status& fault : {absl::UnavailableError("lost"), absl::InternalError("broken")}) {
+  for (const absl::Status& fault :
+       {absl::UnavailableError("lost"), absl::InternalError("broken")}) {
     ASSERT_TRUE(Begin(session, kUser).ok());
     session.Add(latest_, GeneratedToken());
     session.End(latest_, fault, "");
