@@ -243,6 +243,7 @@ TEST_F(AgentRunnerTest, WithOptionalRequestsAPolicyThatWasNotAskedHasASampleWith
 }
 
 TEST_F(AgentRunnerTest, WithoutAnEndTokenAPolicyThatWasNotAskedSaysNothingEither) {
+  engine_.loaded[static_cast<int>(Lane::kRollout)] = {{0, 0}};
   Make();
   runner_->Start(Group(4, {0}));
   Advance();
