@@ -21,6 +21,7 @@
 #include "datastore/memory/in_memory_trajectory_store.h"
 #include "job/eval_sets.h"
 #include "job/job_kind.h"
+#include "local/curation_file.h"
 #include "local/evaluator.h"
 #include "local/local_agent.h"
 #include "local/local_environments.h"
@@ -67,6 +68,11 @@ class TrainingRowsOfDataset final : public WarmupRows {
 absl::Status CheckCalls(const JobSpec& spec, const InMemoryCallBudget& calls) {
   const std::string used_up = FindCallsUsedUp(spec.reward(), calls.Read());
   return used_up.empty() ? absl::OkStatus() : FailedPrecondition(used_up);
+}
+
+// Whether the store remembers more than its groups.
+bool Curates(const StoreOptions& options) {
+  return options.replay.has_value() || options.adaptive.has_value();
 }
 
 }  // namespace
@@ -208,10 +214,18 @@ absl::Status LocalRun::MakeStore(Roles& roles) {
   const ResumePoint& resume = options_.resume;
   FRESHET_ASSIGN_OR_RETURN(roles.store,
                            InMemoryTrajectoryStore::Create(setup_.store, resume.origin, clock_));
+  if (resume.checkpoint.has_value() && Curates(setup_.store)) {
+    FRESHET_RETURN_IF_ERROR(RestoreCurationFile(resume.checkpoint->path, *roles.store));
+  }
   if (resume.origin.resumed) {
     FRESHET_RETURN_IF_ERROR(roles.store->RecordResume(
         resume.origin.epoch + 1, resume.parent_lineage, resume.origin.policy.version,
         resume.checkpoint.has_value() ? resume.checkpoint->manifest_sha256 : ""));
+  }
+  if (setup_.data.curriculum != nullptr) {
+    for (const ResumePoint::TaskRewards& step : resume.task_rewards) {
+      setup_.data.curriculum->Observe(step.lineage, step.step, step.rewards);
+    }
   }
   FRESHET_ASSIGN_OR_RETURN(LedgerLog ledger, LedgerLog::Open(folder_.File("ledger.jsonl")));
   FRESHET_ASSIGN_OR_RETURN(const std::vector<LedgerRow> rows,
@@ -342,6 +356,9 @@ absl::Status LocalRun::MakeTrainer(Roles& roles) {
   };
   options.checkpoint_files =
       ModelTextFiles(setup_.model.config, *setup_.model.tokenizer, options.checkpoint_dtype);
+  if (Curates(setup_.store)) {
+    options.state_file = [&roles] { return MakeCurationFile(*roles.store); };
+  }
   if (Generates(setup_.spec)) {
     options.generated = std::make_shared<const GeneratedFiles>(
         GeneratedFiles::Options{GeneratedFiles::FolderOfRun(options.checkpoint_root), decode_,

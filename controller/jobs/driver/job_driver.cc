@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/transient.h"
+#include "controller/jobs/driver/curriculum_history.h"
 #include "controller/jobs/plan/store_setup.h"
 #include "job/eval_sets.h"
 
@@ -249,6 +250,10 @@ absl::Status JobDriver::Open(const JobRecord& record, const WorkersReport& repor
                              context_.trainers.DescribeModel(report.trainer_address, spec_,
                                                              context_.timing.describe_deadline));
     FRESHET_ASSIGN_OR_RETURN(inputs, OpenJobInputs(spec_, std::move(bundle), context_.roots));
+    if (inputs->data.curriculum != nullptr) {
+      FRESHET_RETURN_IF_ERROR(
+          ObserveHistory(context_.events, EventStream(id_), *inputs->data.curriculum));
+    }
     MutexLock lock(mu_);
     inputs_ = inputs;
   }

@@ -11,6 +11,7 @@
 --   rp                                      1 + the index of the replayed sample; 0: none
 --   gs lim                                  samples of the attempt, if fewer than G, and its
 --                                           GroupLease::max_new_tokens; otherwise 0
+--   sk                                      G minus the samples, as counted for the state
 -- Other fields: wrk (holder), toks (its lease tokens), ph (checksum of the prompt), rw (first
 -- reward), bl (blob names of its finished samples), hd (lease tokens of its rows), pk (key of its
 -- prompt in the pool and in the histories), tk (its task, for the histories). Per sample i: r
@@ -25,13 +26,15 @@
 -- A script changes its copy of a group. settle() writes the copies and the derived indexes;
 -- finish() calls it, and so must code that reads an index after a change.
 local GROUP = {'st', 'since', 'kept', 'att', 'min', 'max', 'rq', 'step', 'tok', 'fin', 'np', 'sc',
-  'lmin', 'lmax', 'ntok', 'cont', 'neq', 'lf', 'put', 'ls', 'lsn', 'hb', 'hbt', 'pl', 'rp', 'gs', 'lim'}
+  'lmin', 'lmax', 'ntok', 'cont', 'neq', 'lf', 'put', 'ls', 'lsn', 'hb', 'hbt', 'pl', 'rp', 'gs', 'lim',
+  'sk'}
 -- Fields that the next attempt keeps.
 local LASTING = {st = true, since = true, kept = true, att = true, rq = true, lf = true, ls = true,
-  lsn = true, hb = true, hbt = true, pl = true}
+  lsn = true, hb = true, hbt = true, pl = true, sk = true}
 local NOW = {[0] = 'n0', 'n1', 'n2', 'n3', 'n4', 'n5', 'n6', 'n7', 'n8', 'n9', 'n10', 'n11'}
 local ENTERED = {[0] = 't0', 't1', 't2', 't3', 't4', 't5', 't6', 't7', 't8', 't9', 't10', 't11'}
 local STAYED = {[0] = 'd0', 'd1', 'd2', 'd3', 'd4', 'd5', 'd6', 'd7', 'd8', 'd9', 'd10', 'd11'}
+local SKIPPED = {[0] = 's0', 's1', 's2', 's3', 's4', 's5', 's6', 's7', 's8', 's9', 's10', 's11'}
 local PENDING, HELD, DONE = 1, 2, 3
 local ROW_LEASES, PENDING_ROWS = prefix .. 'rleases:0', prefix .. 'rows:0'
 local GROUP_LEASES, HOLDS, TOKENS = prefix .. 'gleases', prefix .. 'holds', prefix .. 'tokens'
@@ -148,6 +151,12 @@ local function move(g, to, kept)
   bump(STAYED[from], now - g.since)
   bump(NOW[to], 1)
   bump(ENTERED[to], 1)
+  local skipped = J.group_size - size_of(g)
+  if g.sk > 0 or skipped > 0 then
+    bump(SKIPPED[from], -g.sk)
+    bump(SKIPPED[to], skipped)
+    g.sk = skipped
+  end
   local before, after = is_outstanding(from, was_kept), is_outstanding(to, kept)
   if before ~= after then set('outstanding', J.outstanding + (after and 1 or -1)) end
   if from == LEASED then set('running', J.running - 1) end
@@ -226,7 +235,9 @@ local function ends()
 
   -- Ledger rows of an attempt that ends untrained: one per sample with tokens, at least one.
   local function record_end(g, f, event, label, detail)
-    call('HINCRBY', prefix .. 'reasons', event .. '(' .. label .. ')', 1)
+    local name = event .. '(' .. label .. ')'
+    call('HINCRBY', prefix .. 'reasons', name, 1)
+    if g.sk > 0 then call('HINCRBY', prefix .. 'skipped_reasons', name, g.sk) end
     local rows = {}
     for index = 0, J.group_size - 1 do
       local descriptor = f['s' .. index] or f['p' .. index]

@@ -131,11 +131,12 @@ void RewardWorker::Process(const HeldRow& held) {
 
 std::optional<Score> RewardWorker::ScoreRow(const HeldRow& held, absl::Time start) {
   const SampleView& sample = held.row.sample;
-  const std::string completion = decoder_(sample.response->response_ids);
+  const std::vector<int32_t>& ids = CompletionIds(*sample.response);
+  const std::string completion = decoder_(ids);
   std::vector<std::string> group;
-  for (const auto& response : held.row.group) group.push_back(decoder_(response->response_ids));
+  for (const auto& response : held.row.group) group.push_back(decoder_(CompletionIds(*response)));
   const ScoreInput input{completion,
-                         static_cast<int32_t>(sample.response->response_ids.size()),
+                         static_cast<int32_t>(ids.size()),
                          sample.response->finish == FinishReason::kStop ||
                              sample.response->finish == FinishReason::kNotAsked,
                          sample.prompt->attributes,

@@ -93,6 +93,23 @@ TEST_F(RewardWorkerTest, ShowsTheScorerTheRewardOfTheEpisode) {
   EXPECT_EQ(store_.score(0)->reward, 0.25);
 }
 
+TEST_F(RewardWorkerTest, APolicyThatWasNotAskedHasSaidNothing) {
+  std::string completion = "unset";
+  int32_t tokens = -1;
+  Use([&](const ScoreInput& input) -> absl::StatusOr<ComponentScore> {
+    completion = input.completion;
+    tokens = input.completion_tokens;
+    return ComponentScore{0};
+  });
+  Response response = ResponseOf("a");
+  response.finish = FinishReason::kNotAsked;
+  store_.AddRow({0, 0, 0}, {}, response);
+  RewardWorker worker = MakeWorker();
+  EXPECT_EQ(worker.RunOnce(), 1);
+  EXPECT_EQ(completion, "");
+  EXPECT_EQ(tokens, 0);
+}
+
 TEST_F(RewardWorkerTest, ScoresTheRowsOfAnEvaluation) {
   scorer_.Add("exact", 2.0, MustMakeScorer(OptionsOfType("exact_match")));
   scorer_.Add("own", 1.0, MustMakeScorer(OptionsOfType("environment")));
