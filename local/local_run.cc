@@ -1,15 +1,12 @@
 #include "local/local_run.h"
 
 #include <algorithm>
-#include <atomic>
 #include <filesystem>
 #include <optional>
-#include <set>
 #include <stop_token>
 #include <thread>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "base/container_limits.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -21,10 +18,10 @@
 #include "datastore/memory/in_memory_trajectory_store.h"
 #include "job/eval_sets.h"
 #include "job/job_kind.h"
-#include "local/evaluator.h"
 #include "local/local_agent.h"
 #include "local/local_environments.h"
 #include "local/local_services.h"
+#include "local/run_evaluations.h"
 #include "local/run_summary.h"
 #include "model/gpu.h"
 #include "model/torch_threads.h"
@@ -33,7 +30,6 @@
 #include "runlog/report.h"
 #include "services/reward/worker/reward_setup.h"
 #include "services/reward/worker/reward_worker.h"
-#include "trainer/checkpoint/checkpoint_score.h"
 #include "trainer/loop/trainer_setup.h"
 #include "trainer/policy_learner_factory.h"
 #include "trainer/rank_process.h"
@@ -46,9 +42,6 @@ constexpr absl::Duration kControlPeriod = absl::Milliseconds(50);
 constexpr int64_t kMostLoggedDeaths = 8;  // of a burst
 // While the trainer waits for an evaluation.
 constexpr absl::Duration kAwaitedEvaluationPeriod = absl::Milliseconds(5);
-constexpr absl::Duration kEvaluationDeadline = absl::Minutes(10);  // for each set
-// How long a stopping run waits for an evaluation that the trainer waits for.
-constexpr absl::Duration kEvaluationGrace = absl::Seconds(2);
 
 class TrainingRowsOfDataset final : public WarmupRows {
  public:
@@ -74,7 +67,6 @@ absl::Status CheckCalls(const JobSpec& spec, const InMemoryCallBudget& calls) {
 // The parts of a running job, in the order of creation; destroyed in reverse.
 struct LocalRun::Roles {
   Mutex mu;
-  std::vector<CheckpointScore> scores ABSL_GUARDED_BY(mu);  // that the trainer has not taken
   absl::Time start;
   int64_t ledger_seq = 0;  // last row in the folder's ledger before the recorder opens it
   std::shared_ptr<PolicyLearner> learner;  // null in a job of kind generate
@@ -90,9 +82,9 @@ struct LocalRun::Roles {
   // Of the rollouts, and of the evaluations if there are any.
   std::vector<std::unique_ptr<RewardWorker>> reward_workers;
   std::unique_ptr<PromptFeeder> feeder;
-  std::unique_ptr<Evaluator> evaluator;
   std::unique_ptr<MetricsServer> metrics;
   std::unique_ptr<RunRecorder> recorder;
+  std::unique_ptr<RunEvaluations> evaluations;  // only if the job evaluates
   std::unique_ptr<WeightPublisher> publisher;
   std::unique_ptr<TrainerLoop> trainer;
   DeathWatch deaths;
@@ -101,7 +93,6 @@ struct LocalRun::Roles {
   // Set by the role threads. `failure` is the first error of any role.
   absl::Status failure ABSL_GUARDED_BY(mu);
   bool trainer_done ABSL_GUARDED_BY(mu) = false;
-  std::atomic<bool> evaluation_awaited{false};  // the trainer waits for it before it continues
 
   std::stop_source stop_trainer;
   std::stop_source stop_workers;
@@ -291,10 +282,11 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
   reward_options.job = setup_.store.job;
   reward_options.calls = options_.calls.get();
   std::vector<RowQueue*> scored = {roles.store.get()};
+  std::unique_ptr<Evaluator> evaluator;
   if (!setup_.data.held_out.empty()) {
     scored.push_back(&roles.store->evaluations());
-    FRESHET_ASSIGN_OR_RETURN(roles.evaluator, Evaluator::Create(setup_, roles.store->evaluations(),
-                                                                *roles.rollout, clock_));
+    FRESHET_ASSIGN_OR_RETURN(
+        evaluator, Evaluator::Create(setup_, roles.store->evaluations(), *roles.rollout, clock_));
   }
   for (RowQueue* queue : scored) {
     roles.reward_workers.push_back(
@@ -317,13 +309,22 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
                              MetricsServer::Start(options_.metrics_port, spec, ReadGpuMemory));
     recorder_options.metrics = roles.metrics.get();
   }
-  recorder_options.before_step = [this, &roles] { return AwaitEvaluationWhenExact(roles); };
-  recorder_options.on_published = [this, &roles](int64_t step, const WeightSnapshot& weights) {
-    return EvaluateWhenDue(roles, step, weights);
-  };
+  if (evaluator != nullptr) {
+    recorder_options.before_step = [&roles] {
+      return roles.evaluations->BeforeStep(roles.trainer->committed());
+    };
+    recorder_options.on_published = [&roles](int64_t step, const WeightSnapshot& weights) {
+      return roles.evaluations->StartIfDue(step, weights);
+    };
+  }
   FRESHET_ASSIGN_OR_RETURN(roles.recorder,
                            RunRecorder::Create(setup_, folder_, *roles.store, display_, clock_,
                                                std::move(recorder_options)));
+  if (evaluator != nullptr) {
+    roles.evaluations =
+        std::make_unique<RunEvaluations>(setup_, resume, std::move(evaluator), *roles.recorder,
+                                         clock_, [this] { return StopRequested(); });
+  }
   return MakeTrainer(roles);
 }
 
@@ -336,10 +337,9 @@ absl::Status LocalRun::MakeTrainer(Roles& roles) {
   options.loaded = options_.resume.origin.policy;
   options.checkpoint_root = folder_.File("checkpoints");
   options.damaged = options_.resume.damaged;
-  options.scores = [&roles] {
-    MutexLock lock(roles.mu);
-    return std::exchange(roles.scores, {});
-  };
+  if (roles.evaluations != nullptr) {
+    options.scores = [&roles] { return roles.evaluations->TakeScores(); };
+  }
   options.checkpoint_files =
       ModelTextFiles(setup_.model.config, *setup_.model.tokenizer, options.checkpoint_dtype);
   if (Generates(setup_.spec)) {
@@ -356,49 +356,8 @@ absl::Status LocalRun::MakeTrainer(Roles& roles) {
   // repeat the warm-up and a reference policy survives.
   FRESHET_RETURN_IF_ERROR(
       roles.trainer->Start(/*save_loaded=*/!options_.resume.checkpoint.has_value()));
-  return EvaluateWhenDue(roles, roles.trainer->committed(), roles.publisher->staged());
-}
-
-// If runs must be bitwise reproducible, no evaluation may be skipped for lack of time, and its row
-// must come before the row of the next step.
-absl::Status LocalRun::AwaitEvaluationWhenExact(Roles& roles) {
-  if (setup_.store.staleness.max > 0 || roles.evaluator == nullptr) return absl::OkStatus();
-  roles.evaluation_awaited = true;
-  const absl::Cleanup over = [&roles] { roles.evaluation_awaited = false; };
-  if (roles.evaluator->AwaitIdle(EvaluationDeadline())) return absl::OkStatus();
-  if (StopRequested()) {
-    roles.recorder->EmitEvent("evaluation_skipped",
-                              {{"version", StrCat(roles.trainer->committed())}});
-    return absl::OkStatus();
-  }
-  roles.recorder->OnEvaluationFailed(
-      StrCat("the evaluation before step ", roles.trainer->committed() + 1, " did not end within ",
-             absl::FormatDuration(EvaluationDeadline()), "; it continues during training"));
-  return absl::OkStatus();
-}
-
-absl::Duration LocalRun::EvaluationDeadline() const {
-  return kEvaluationDeadline * static_cast<double>(setup_.data.held_out.size());
-}
-
-// The sets on which an earlier process evaluated these weights.
-std::set<std::string> LocalRun::EvaluatedSets(const WeightSnapshot& weights) const {
-  const ResumePoint& resume = options_.resume;
-  const bool loaded = weights.manifest.policy.version == resume.origin.policy.version;
-  return loaded ? resume.evaluated : std::set<std::string>();
-}
-
-absl::Status LocalRun::EvaluateWhenDue(Roles& roles, int64_t step, const WeightSnapshot& weights) {
-  if (roles.evaluator == nullptr) return absl::OkStatus();
-  const bool last = step == setup_.spec.trainer().steps();
-  // FinalEvaluation evaluates the last version once the trainer is done.
-  if (last || step % setup_.spec.eval().every_steps() != 0) return absl::OkStatus();
-  FRESHET_ASSIGN_OR_RETURN(const bool started,
-                           roles.evaluator->Start(weights, EvaluatedSets(weights)));
-  if (!started) {
-    roles.recorder->EmitEvent("evaluation_skipped", {{"version", StrCat(step)}});
-  }
-  return absl::OkStatus();
+  if (roles.evaluations == nullptr) return absl::OkStatus();
+  return roles.evaluations->StartIfDue(roles.trainer->committed(), roles.publisher->staged());
 }
 
 void LocalRun::StartThreads(Roles& roles) {
@@ -425,7 +384,7 @@ void LocalRun::StartThreads(Roles& roles) {
 void LocalRun::StopThreads(Roles& roles) {
   roles.stop_trainer.request_stop();
   roles.store->Close();
-  if (roles.evaluator != nullptr) roles.evaluator->Close();
+  if (roles.evaluations != nullptr) roles.evaluations->Close();
   if (roles.trainer_thread.joinable()) roles.trainer_thread.join();
   roles.stop_workers.request_stop();
   roles.store->Close();
@@ -434,12 +393,12 @@ void LocalRun::StopThreads(Roles& roles) {
 
 // The controller's loop, until the trainer is done or a role has failed.
 absl::Status LocalRun::Control(Roles& roles) {
-  absl::Time give_up_evaluation = absl::InfiniteFuture();
+  RunEvaluations* const evaluations = roles.evaluations.get();
   while (true) {
     FRESHET_RETURN_IF_ERROR(roles.store->Sweep().status());
     FRESHET_RETURN_IF_ERROR(CheckCalls(setup_.spec, *options_.calls));
     FRESHET_RETURN_IF_ERROR(WatchDeaths(roles));
-    FRESHET_RETURN_IF_ERROR(TakeEvaluation(roles));
+    if (evaluations != nullptr) FRESHET_RETURN_IF_ERROR(evaluations->Record());
     FRESHET_RETURN_IF_ERROR(roles.Failure());
     {
       MutexLock lock(roles.mu);
@@ -447,15 +406,10 @@ absl::Status LocalRun::Control(Roles& roles) {
     }
     if (StopRequested()) {
       roles.stop_trainer.request_stop();
-      if (roles.evaluation_awaited) {
-        give_up_evaluation = std::min(give_up_evaluation, clock_.Now() + kEvaluationGrace);
-      }
-      if (clock_.Now() >= give_up_evaluation && roles.evaluation_awaited) {
-        roles.evaluator->Close();
-      }
+      if (evaluations != nullptr) evaluations->GiveUpAwaited();
     }
     MutexLock lock(mu_);
-    const bool awaited = roles.evaluation_awaited;
+    const bool awaited = evaluations != nullptr && evaluations->awaited();
     if (!turn_due_) wake_.WaitFor(mu_, awaited ? kAwaitedEvaluationPeriod : kControlPeriod);
     turn_due_ = false;
   }
@@ -482,40 +436,17 @@ absl::Status LocalRun::WatchDeaths(Roles& roles) {
   return FailedPrecondition(failure, LastDeath(*roles.store));
 }
 
-absl::Status LocalRun::TakeEvaluation(Roles& roles) {
-  if (roles.evaluator == nullptr) return absl::OkStatus();
-  return roles.evaluator->TakeResult([this, &roles](absl::StatusOr<EvalMetrics> result) {
-    if (result.ok()) {
-      if (std::optional<CheckpointScore> score = ScoreOf(*result, setup_.spec)) {
-        MutexLock lock(roles.mu);
-        roles.scores.push_back(*std::move(score));
-      }
-      return roles.recorder->RecordEval(*std::move(result));
-    }
-    roles.recorder->OnEvaluationFailed(Message(result.status()));
-    return absl::OkStatus();
-  });
-}
-
 absl::Status LocalRun::FinalEvaluation(Roles& roles) {
-  if (roles.evaluator == nullptr) return absl::OkStatus();
-  bool started = false;
-  const absl::Time deadline = clock_.Now() + EvaluationDeadline();
+  if (roles.evaluations == nullptr) return absl::OkStatus();
   const WeightSnapshot weights = roles.publisher->staged();
-  while (clock_.Now() < deadline && !StopRequested()) {
+  while (!StopRequested()) {
     FRESHET_RETURN_IF_ERROR(roles.Failure());
     FRESHET_RETURN_IF_ERROR(CheckCalls(setup_.spec, *options_.calls));
-    FRESHET_RETURN_IF_ERROR(TakeEvaluation(roles));
-    if (roles.evaluator->AwaitIdle(absl::ZeroDuration())) {
-      if (started) return absl::OkStatus();
-      FRESHET_ASSIGN_OR_RETURN(started, roles.evaluator->Start(weights, EvaluatedSets(weights)));
-    }
+    FRESHET_ASSIGN_OR_RETURN(const bool over, roles.evaluations->EvaluateLast(weights));
+    if (over) return absl::OkStatus();
     MutexLock lock(mu_);
-    wake_.WaitFor(mu_, absl::Milliseconds(5));
+    wake_.WaitFor(mu_, kAwaitedEvaluationPeriod);
   }
-  if (StopRequested()) return absl::OkStatus();
-  roles.recorder->OnEvaluationFailed(StrCat("the last evaluation did not end within ",
-                                            absl::FormatDuration(EvaluationDeadline())));
   return absl::OkStatus();
 }
 

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -72,11 +71,6 @@ class LocalRun {
   void StopThreads(Roles& roles);
   absl::Status Control(Roles& roles);
   absl::Status WatchDeaths(Roles& roles);
-  absl::Status AwaitEvaluationWhenExact(Roles& roles);
-  absl::Duration EvaluationDeadline() const;
-  std::set<std::string> EvaluatedSets(const WeightSnapshot& weights) const;
-  absl::Status EvaluateWhenDue(Roles& roles, int64_t step, const WeightSnapshot& weights);
-  absl::Status TakeEvaluation(Roles& roles);
   absl::Status FinalEvaluation(Roles& roles);
 
   const JobSetup& setup_;
