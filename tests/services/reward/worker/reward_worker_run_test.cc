@@ -9,7 +9,6 @@
 #include "gtest/gtest.h"
 #include "services/reward/worker/reward_worker.h"
 #include "tests/services/reward/worker/reward_worker_fixture.h"
-#include "tests/testing/fake_clock.h"
 #include "tests/testing/forwarding_trajectory_store.h"
 
 namespace freshet {
