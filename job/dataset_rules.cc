@@ -201,7 +201,8 @@ std::map<std::string, TemplateText> Templates(const JobSpec& spec) {
   return templates;
 }
 
-// Checks braces, references to missing gold answers, and fields that template rows lack.
+// Checks braces, references to missing gold answers, and fields that generated or template rows
+// lack.
 void CheckTemplates(RuleContext& context) {
   const job::v1::Dataset& dataset = context.spec().dataset();
   const bool has_answers = IsGenerated(dataset) || dataset.has_answer();
@@ -227,6 +228,12 @@ void CheckTemplates(RuleContext& context) {
   if (!has_answers && context.spec().warmup().has_sft() &&
       context.Usable({"dataset.type", "dataset.answer", "warmup"})) {
     context.Add("warmup.sft", "trains on gold answers; name their field in dataset.answer");
+  }
+  if (IsGenerated(dataset) && context.Usable({"dataset"})) {
+    for (const auto& [field, path] : wanted) {
+      context.Add(path, "asks for the field '", Excerpt(field), "', but rows of dataset.type ",
+                  dataset.type(), " have only {prompt} and {answer}");
+    }
   }
   if (dataset.type() != "template" || !context.Usable({"dataset"})) {
     return;

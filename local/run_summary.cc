@@ -115,6 +115,7 @@ SummaryView DescribeEnd(const JobSpec& spec, const std::string& run_dir,
                         const absl::Status& failure) {
   SummaryView view;
   view.job = spec.name();
+  view.generates = Generates(spec);
   view.total_steps = spec.trainer().steps();
   view.staleness_bound = spec.staleness().max();
   view.run_dir = run_dir;
@@ -127,6 +128,7 @@ SummaryView DescribeEnd(const JobSpec& spec, const std::string& run_dir,
     for (const StepMetrics& step : rows.steps) {
       view.staleness_max = std::max(view.staleness_max, step.staleness_max);
       view.tokens_trained += step.tokens_trained;
+      view.tokens_generated += step.tokens_generated;
       view.groups_dropped += step.groups_dropped;
       view.wall_seconds = std::max(view.wall_seconds, step.wall_seconds);
     }

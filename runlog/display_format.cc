@@ -360,7 +360,9 @@ std::string FormatSummary(const SummaryView& view, const DisplayStyle& style) {
     add("reward", StrCat(Fixed3(view.reward_first), " -> ", Fixed3(view.reward_last)));
     add("staleness", StrCat("at most ", view.staleness_max, " (bound ", view.staleness_bound, "), ",
                             view.groups_dropped, " groups dropped"));
-    add("trained", StrCat(HumanCount(static_cast<double>(view.tokens_trained)), " tokens"));
+    const int64_t tokens = view.generates ? view.tokens_generated : view.tokens_trained;
+    add(view.generates ? "generated" : "trained",
+        StrCat(HumanCount(static_cast<double>(tokens)), " tokens"));
   }
   add("results", view.run_dir);
   if (!view.report.empty()) add("report", view.run_dir + "/" + view.report);

@@ -109,6 +109,8 @@ struct SummaryView {
   int64_t staleness_max = 0;
   int64_t staleness_bound = 0;
   int64_t tokens_trained = 0;
+  int64_t tokens_generated = 0;
+  bool generates = false;  // a job of kind generate, which does not train
   int64_t groups_dropped = 0;
   std::string run_dir;
   std::string report;          // relative to run_dir, like `checkpoint`; "": none

@@ -31,6 +31,10 @@ inline std::optional<std::string> PoolOfKey(const std::string& key) {
 // INVALID_ARGUMENT naming the field: a role that cannot be scaled (only rollout, reward and env
 // can), a pool for a role other than rollout, or a number outside 0..kMaxReplicas.
 inline absl::Status CheckScale(const std::string& role, const std::string& pool, int32_t replicas) {
+  if (role == "model") {
+    return InvalidArgument(
+        "role: model servers are not scaled: freshet cluster up runs one for each --model-server");
+  }
   if (role != "rollout" && role != "reward" && role != "env") {
     return InvalidArgument("role: \"", role.substr(0, 40),
                            "\" cannot be scaled; it must be rollout, reward or env");

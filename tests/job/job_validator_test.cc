@@ -301,6 +301,15 @@ TEST(Validator, GeneratedRows) {
   }
 }
 
+TEST(Validator, GeneratedRowsHaveNoOtherFields) {
+  EXPECT_THAT(
+      ErrorLines(MinimalJob(),
+                 {"reward.components={r: {type: judge, model: m, text: \"{prompt} {answer} "
+                  "{response} {others} {nofield}\"}}"}),
+      ElementsAre(HasSubstr("reward.components.r.text: asks for the field 'nofield', but rows of "
+                            "dataset.type arithmetic have only {prompt} and {answer}")));
+}
+
 TEST(Validator, TemplateRowsHaveTheFieldsThatAreAskedFor) {
   const std::string job = MinimalJobWith(4,
                                          "dataset:\n  type: template\n  prompt: \"{a}{{b}}{ c}\"\n "

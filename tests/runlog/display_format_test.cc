@@ -10,6 +10,8 @@
 namespace freshet {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -196,6 +198,18 @@ TEST(FormatSummary, SaysWhereResultsLieAndHowToResume) {
                            "freshet local --resume runs/arithmetic"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
+}
+
+TEST(FormatSummary, SaysHowManyTokensWereTrainedOrGenerated) {
+  SummaryView view;
+  view.steps = 1;
+  view.tokens_trained = 810;
+  view.tokens_generated = 950;
+  EXPECT_THAT(FormatSummary(view, {80, false}),
+              AllOf(ContainsRegex("trained +810 tokens"), Not(HasSubstr("generated"))));
+  view.generates = true;
+  EXPECT_THAT(FormatSummary(view, {80, false}),
+              AllOf(ContainsRegex("generated +950 tokens"), Not(HasSubstr("trained"))));
 }
 
 TEST(FormatSummary, NamesNoReportThatIsNotThere) {

@@ -28,8 +28,14 @@ class EnvironmentMetrics:
             (0.001, 0.01, 0.1, 1, 10, 60),
             "environment",
         )
+        self._hung = Counter(
+            "freshet_environment_hung_calls_total",
+            "Calls of environments that went on long after their caller had given up.",
+            "environment",
+        )
         self.shown = [
             self._episodes,
+            self._hung,
             self._turns,
             self._seconds,
             Gauge("freshet_episodes_open", "Open episodes.", lambda: {(): open_episodes()}),
@@ -52,3 +58,6 @@ class EnvironmentMetrics:
         """outcome: terminated, truncated, abandoned (by the caller) or failed."""
         self._episodes.add(environment, outcome)
         self._turns.observe(turns, environment)
+
+    def hung(self, environment: str) -> None:
+        self._hung.add(environment)

@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from freshet.environments import serve_env
+from freshet.environments import HUNG_SECONDS, serve_env
 from freshet.gymnasium_environment import gymnasium_environment
 from freshet.mcp_environment import mcp_environment
 from freshet.openenv_environment import openenv_environment
@@ -138,6 +138,12 @@ def main() -> None:
     parser.add_argument(
         "--drain-seconds", type=float, default=DRAIN_SECONDS, help="for open episodes at the end (%(default)s)"
     )
+    parser.add_argument(
+        "--hung-seconds",
+        type=float,
+        default=HUNG_SECONDS,
+        help="after which a call is hung whose caller has given up (%(default)s)",
+    )
     for name, text in (("cert", "certificate"), ("key", "its key"), ("ca", "CA of the callers")):
         parser.add_argument(f"--{name}", help=f"PEM file: {text}")
     parser.add_argument("--insecure", action="store_true", help="listen without TLS on any address")
@@ -146,6 +152,8 @@ def main() -> None:
         parser.error("--max-episodes must be above 0")
     if not given.drain_seconds >= 0:
         parser.error("--drain-seconds must be at least 0")
+    if not given.hung_seconds >= 0:
+        parser.error("--hung-seconds must be at least 0")
     try:
         serve_env(
             load(given.file),
@@ -153,6 +161,7 @@ def main() -> None:
             max_episodes=given.max_episodes,
             http_address=given.http_listen,
             drain_seconds=given.drain_seconds,
+            hung_seconds=given.hung_seconds,
             cert=given.cert,
             key=given.key,
             ca=given.ca,

@@ -8,7 +8,10 @@ import inspect
 import json
 import logging
 import math
+import os
+import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
@@ -18,11 +21,14 @@ import grpc
 from freshet.env.v1 import env_service_pb2 as pb
 from freshet.env.v1 import env_service_pb2_grpc
 from freshet.environment_metrics import EnvironmentMetrics
+from freshet.episode_places import Place, Places, frame_of
 from freshet.serving import DRAIN_SECONDS, Server
 
 _log = logging.getLogger("freshet.environment")
 _MAX_ERROR_CHARACTERS = 500
 _CLOSE_SECONDS = 10.0
+HUNG_SECONDS = 30.0  # that a call may go on after its caller has given up
+STUCK_EXIT_CODE = 75  # of a process whose environments hang; its supervisor should start it again
 _MAX_ANSWER_BYTES = 4 << 20
 MAX_JSON_DEPTH = 64  # of what a policy writes for a server
 
@@ -100,13 +106,34 @@ class _Loop:
     def __init__(self):
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._asked: float | None = None  # when the loop was asked whether it runs
 
     def submit(self, coroutine: Coroutine[Any, Any, Any]) -> Future:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._run, daemon=True).start()
+                self._thread = threading.Thread(target=self._run, daemon=True)
+                self._thread.start()
         return asyncio.run_coroutine_threadsafe(_without_exit(coroutine), self._loop)
+
+    def blocked(self, seconds: float) -> str:
+        """Why coroutines have not been run for more than so long; "": they have. To be called now and then."""
+        with self._lock:
+            if self._loop is None:
+                return ""
+            now = time.monotonic()
+            if self._asked is None:
+                self._asked = now
+                self._loop.call_soon_threadsafe(self._answer)
+            if now - self._asked <= seconds:
+                return ""
+            where = frame_of(self._thread.ident)
+        return f"an async environment blocks the event loop of all at {where}"
+
+    def _answer(self) -> None:
+        with self._lock:
+            self._asked = None
 
     def _run(self) -> None:
         while True:
@@ -171,10 +198,13 @@ class _Episodes:
         kinds: Mapping[str, Callable[[], Any]],
         metrics: EnvironmentMetrics,
         context: grpc.ServicerContext,
+        place: Place,
     ):
         self._kinds = kinds
         self._metrics = metrics
         self._context = context
+        self._place = place
+        self._row = ""
         self._name: str | None = None
         self._environment: Any = None
         self._running = False
@@ -207,21 +237,24 @@ class _Episodes:
         self._end("abandoned")
         if name != self._name:
             self.close()
-            make = self._kinds[name]
-            self._environment = _InLoop(make(), self._context) if _is_async(make) else make()
-            self._name = name
-        self._running = True
-        self._turns = 0
-        with self._metrics.step(name):
-            observation, info = self._environment.reset(seed=reset.seed, options=dict(reset.options))
-        tools = getattr(self._environment, "tools", None) or []
+        self._row = f"seed {reset.seed}, row {dict(reset.options)}"
+        with self._place.call(name, "reset", self._row):
+            if name != self._name:
+                make = self._kinds[name]
+                self._environment = _InLoop(make(), self._context) if _is_async(make) else make()
+                self._name = name
+            self._running = True
+            self._turns = 0
+            with self._metrics.step(name):
+                observation, info = self._environment.reset(seed=reset.seed, options=dict(reset.options))
+            tools = getattr(self._environment, "tools", None) or []
         return _reply(observation, info, tools=[json.dumps(tool, ensure_ascii=False) for tool in tools])
 
     def _step(self, action: str) -> pb.EpisodeReply:
         if not self._running:
             raise _Fault(grpc.StatusCode.FAILED_PRECONDITION, "a step without a running episode")
         self._turns += 1
-        with self._metrics.step(self._name):
+        with self._place.call(self._name, "step", self._row), self._metrics.step(self._name):
             observation, reward, terminated, truncated, info = self._environment.step(action)
         reward = float(reward)
         if not math.isfinite(reward):
@@ -247,10 +280,12 @@ class _Episodes:
         """outcome: of the running episode, if there is one; None: it does not count."""
         self._end(outcome)
         close = getattr(self._environment, "close", None)
+        name = self._name
         self._environment = self._name = None
         try:
             if close is not None:
-                close()
+                with self._place.call(name, "close", self._row):
+                    close()
         except BaseException:  # whatever the user's class raises
             _log.warning("the environment failed to close", exc_info=True)
 
@@ -266,29 +301,23 @@ def _is_async(make: Any) -> bool:
 
 
 class _EnvService(env_service_pb2_grpc.EnvServiceServicer):
-    def __init__(self, kinds: Mapping[str, Callable[[], Any]], max_episodes: int):
+    def __init__(self, kinds: Mapping[str, Callable[[], Any]], max_episodes: int, hung_seconds: float):
         self._kinds = kinds
-        self._max_episodes = max_episodes
-        self._lock = threading.Lock()
-        self._open = 0
-        self.metrics = EnvironmentMetrics(self._open_episodes, max_episodes)
-
-    def _open_episodes(self) -> int:
-        with self._lock:
-            return self._open
+        self.places = Places(max_episodes, hung_seconds, lambda name: self.metrics.hung(name))
+        self.metrics = EnvironmentMetrics(self.places.open, max_episodes)
 
     def Episode(
         self, requests: Iterator[pb.EpisodeRequest], context: grpc.ServicerContext
     ) -> Iterator[pb.EpisodeReply]:
-        with self._lock:
-            full = self._open >= self._max_episodes
-            self._open += 0 if full else 1
-        if full:
+        place = self.places.take()
+        if place is None:
             context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{self._max_episodes} episodes are open; try another worker",
+                f"{self.places.number} episodes are open; try another worker",
             )
-        episodes = _Episodes(self._kinds, self.metrics, context)
+        if not context.add_callback(place.leave):
+            place.leave()
+        episodes = _Episodes(self._kinds, self.metrics, context, place)
         fault = None
         outcome: str | None = "abandoned"
         try:
@@ -307,9 +336,9 @@ class _EnvService(env_service_pb2_grpc.EnvServiceServicer):
                 outcome = "failed"
             fault = (grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
         finally:
+            place.leave()  # nobody need wait for close
             episodes.close(outcome)
-            with self._lock:
-                self._open -= 1
+            self.places.give_back(place)
         if fault is not None:
             # No half of a surrogate pair.
             context.abort(fault[0], fault[1][:_MAX_ERROR_CHARACTERS].encode(errors="replace").decode())
@@ -322,7 +351,7 @@ class _EnvService(env_service_pb2_grpc.EnvServiceServicer):
             for name, kind in sorted(self._kinds.items())
         ]
         return pb.ListEnvironmentsReply(
-            environments=infos, open_episodes=self._open_episodes(), max_episodes=self._max_episodes
+            environments=infos, open_episodes=self.places.open(), max_episodes=self.places.number
         )
 
 
@@ -336,6 +365,7 @@ class EnvironmentServer(Server):
         *,
         name: str | None = None,
         max_episodes: int = 64,
+        hung_seconds: float = HUNG_SECONDS,
         **tls: Any,
     ):
         if isinstance(cls, Mapping):
@@ -344,11 +374,15 @@ class EnvironmentServer(Server):
             kinds = dict(cls)
         else:
             kinds = {name or getattr(cls, "name", None) or _what(cls).__name__: cls}
-        # Each open episode occupies a thread. The extra ones serve ListEnvironments and refusals.
-        super().__init__(address, max_episodes + 4, **tls)
-        service = _EnvService(kinds, max_episodes)
+        service = _EnvService(kinds, max_episodes, hung_seconds)
+        # Each open or hung episode occupies a thread. The extra ones serve ListEnvironments and refusals.
+        super().__init__(address, max_episodes + service.places.most_hung + 4, **tls)
         self.metrics = service.metrics.shown
+        self._places, self._hung_seconds = service.places, hung_seconds
         env_service_pb2_grpc.add_EnvServiceServicer_to_server(service, self._server)
+
+    def stuck(self) -> str:
+        return self._places.stuck() or _loop.blocked(self._hung_seconds)
 
 
 def serve_env(
@@ -359,9 +393,14 @@ def serve_env(
     max_episodes: int = 64,
     http_address: str = "",
     drain_seconds: float = DRAIN_SECONDS,
+    hung_seconds: float = HUNG_SECONDS,
     **tls: Any,
 ) -> None:
     """Serves `cls` as an environment until SIGTERM or Ctrl-C.
+
+    A call that runs `hung_seconds` after its caller has given up is hung. It costs a thread, and no place. When one
+    call per four places hangs, or a coroutine blocks the event loop, the server drains, and the process ends with
+    STUCK_EXIT_CODE, so that its supervisor starts it again.
 
     cls() is called once per stream of episodes. It has Gymnasium's interface, with strings:
       reset(seed, options) -> (observation, info)
@@ -384,6 +423,10 @@ def serve_env(
     max_episodes: maximum number of concurrent episodes. http_address, drain_seconds: of Server.run.
     tls: as in serve_reward.
     """
-    EnvironmentServer(cls, address, name=name, max_episodes=max_episodes, **tls).run(
-        "environment", http_address, drain_seconds
-    )
+    server = EnvironmentServer(cls, address, name=name, max_episodes=max_episodes, hung_seconds=hung_seconds, **tls)
+    why = server.run("environment", http_address, drain_seconds)
+    if why:
+        print(f"environment: {why}; this process ends with exit code {STUCK_EXIT_CODE}, start it again", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(STUCK_EXIT_CODE)  # the interpreter would wait for the threads that hang

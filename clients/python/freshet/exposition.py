@@ -94,13 +94,13 @@ def text_of(metrics: Sequence[Any]) -> str:
 
 
 class ProbeServer:
-    """Serves /healthz, /readyz (503 while `ready` returns False) and /metrics in plaintext, in a thread.
+    """Serves /healthz, /readyz (503 while `unready` returns a reason) and /metrics in plaintext, in a thread.
 
     address: HOST:PORT; port 0 chooses a free port. Raises OSError or ValueError if it is no address that
     can be listened on. A context manager.
     """
 
-    def __init__(self, address: str, metrics: Sequence[Any], ready: Callable[[], bool] = lambda: True):
+    def __init__(self, address: str, metrics: Sequence[Any], unready: Callable[[], str] = lambda: ""):
         class Probes(Handler):
             timeout = 5.0  # of each read and write
 
@@ -108,7 +108,7 @@ class ProbeServer:
                 path = self.path.split("?", 1)[0]
                 code, body = {
                     "/healthz": lambda: (200, "ok\n"),
-                    "/readyz": lambda: (200, "ok\n") if ready() else (503, "draining\n"),
+                    "/readyz": lambda: (503, f"{why}\n") if (why := unready()) else (200, "ok\n"),
                     "/metrics": lambda: (200, text_of(metrics)),
                 }.get(path, lambda: (404, "not found\n"))()
                 self.answer(code, "text/plain; version=0.0.4; charset=utf-8", body.encode())

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import logging
 import math
 import os
 import re
@@ -15,6 +16,7 @@ from typing import Any
 
 from freshet.environments import MAX_JSON_DEPTH, is_too_deep
 
+_log = logging.getLogger("freshet.environment")
 _HERMES_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _PYTHON_TAG = "<|python_tag|>"
 _START_SECONDS = 60.0
@@ -52,7 +54,8 @@ def mcp_environment(
     each of its tool calls is answered by a message. The episode ends with a turn without a tool call; its
     reward is 0, so the job names other components. A call that is malformed, that the server refuses or that
     takes too long is answered with the reason. A malformed call, or one of an unknown tool, makes the turn
-    invalid (`environment.mask_invalid_turns`). Only a server that is lost is an error of the episode.
+    invalid (`environment.mask_invalid_turns`). Only a server that is lost, or whose messages cannot be read, is an
+    error of the episode.
 
     server: URL (streamable HTTP), or a command (stdio). env: further environment variables of the command.
     pass_env: names of this process's environment variables that the command gets too, such as the keys of tools.
@@ -65,7 +68,7 @@ def mcp_environment(
     the task.
     costs: name of a tool -> cost of a call (see `environment.max_cost`); of others: 0.
     max_calls: in an episode; a turn with more is truncated.
-    seconds: limit of all calls of a turn; must be about a second below the job's environment.step_timeout_ms.
+    seconds: limit of all calls of a turn, and of the list of tools; must be about a second below the job's environment.step_timeout_ms.
     max_characters: of an answer; the rest is cut.
     """
     if tool_calls not in _PARSERS:
@@ -137,7 +140,7 @@ class McpEnvironment:
         self._session = self._sessions.open()
         self.tools = []
         self._bound = {}
-        functions = await self._session.tools()
+        functions = await self._session.tools(self._seconds)
         self._check_names(functions)
         for function in functions:
             if self._offers(function["name"]):
@@ -235,6 +238,9 @@ class _Session:
     """A session with a server. The library wants it to be opened and closed by the same task."""
 
     def __init__(self, server: str | list[str], env: dict[str, str]):
+        # Without what may hold keys.
+        self._name = (server.partition("?")[0] if isinstance(server, str) else " ".join(server[:2]))[:200]
+        self._unreadable = ""  # why the last such message cannot be read
         self._client: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._end = asyncio.Event()
         self._lost = False
@@ -250,7 +256,9 @@ class _Session:
 
             if not isinstance(server, str):
                 server = StdioServerParameters(command=server[0], args=server[1:], env=env)
-            async with Client(server, read_timeout_seconds=_START_SECONDS) as client:
+            async with Client(
+                server, read_timeout_seconds=_START_SECONDS, message_handler=self._on_message
+            ) as client:
                 self._client.set_result(client)
                 await self._end.wait()
         except BaseException as error:
@@ -259,9 +267,22 @@ class _Session:
             elif not self._end.is_set():
                 raise
 
+    async def _on_message(self, message: Any) -> None:
+        """Of the library: a notification, or the error of a message that it cannot read and drops."""
+        if isinstance(message, Exception):
+            self._unreadable = " ".join(_reason(message).split())[:200]
+
     async def _ask(self, ask: Callable[[Any], Any], seconds: float) -> Any:
-        """Fails if the session ends meanwhile. asyncio.TimeoutError: no answer within `seconds`."""
-        client = await asyncio.wait_for(asyncio.shield(self._client), seconds)
+        """Fails if the session ends meanwhile. asyncio.TimeoutError: no answer within `seconds` of the start."""
+        try:
+            client = await asyncio.wait_for(asyncio.shield(self._client), _START_SECONDS)
+        except asyncio.CancelledError:
+            if not self._client.done():
+                _log.warning(
+                    "the caller gave up before the MCP server %s had answered initialize%s",
+                    self._name, self._and_unreadable())
+            raise
+        self._unreadable = ""
         asked = asyncio.ensure_future(ask(client))
         try:
             await asyncio.wait({asked, self._task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -273,14 +294,24 @@ class _Session:
         finally:
             asked.cancel()
 
-    async def tools(self) -> list[dict[str, Any]]:
-        """Name, description and parameters of each."""
+    def _and_unreadable(self) -> str:
+        return f"; it sent a message that cannot be read: {self._unreadable}" if self._unreadable else ""
+
+    async def tools(self, seconds: float) -> list[dict[str, Any]]:
+        """Name, description and parameters of each. seconds: for a page, once the server has started."""
         if self._tools:
             return self._tools
         found: list[dict[str, Any]] = []
         cursor = None
         for _ in range(_MAX_PAGES):
-            page = await self._ask(lambda client: client.list_tools(cursor=cursor), _START_SECONDS)
+            try:
+                page = await self._ask(lambda client: client.list_tools(cursor=cursor), seconds)
+            except asyncio.TimeoutError:
+                self._lost = True
+                raise RuntimeError(
+                    f"the MCP server {self._name} sent no valid answer to tools/list within {seconds:g} s"
+                    + self._and_unreadable()
+                ) from None
             for tool in page.tools:
                 description = tool.description or ""
                 found.append({"name": tool.name, "description": description, "parameters": tool.input_schema})
@@ -305,6 +336,12 @@ class _Session:
             self._lost = True  # also what the library says about the connection
             raise
         except asyncio.TimeoutError:
+            if self._unreadable:
+                self._lost = True
+                raise RuntimeError(
+                    f"the MCP server {self._name} sent no valid answer to tools/call of {name[:100]}"
+                    + self._and_unreadable()
+                ) from None
             await self._check()
             return "error: the tool took too long"
         return "\n".join(part.text if part.type == "text" else f"[{part.type}]" for part in result.content)

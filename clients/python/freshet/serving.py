@@ -119,18 +119,23 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def run(self, what: str, http_address: str = "", drain_seconds: float = DRAIN_SECONDS) -> None:
-        """Serves until SIGTERM or Ctrl-C, then drains.
+    def stuck(self) -> str:
+        """Why the process can no longer serve and should be started again; "": it can."""
+        return ""
+
+    def run(self, what: str, http_address: str = "", drain_seconds: float = DRAIN_SECONDS) -> str:
+        """Serves until SIGTERM or Ctrl-C, which returns "", or until it is stuck, which returns why; then drains.
 
         http_address: HOST:PORT of /healthz, /readyz and /metrics, in plaintext; "": none.
         drain_seconds: for calls in progress.
         """
         stop = threading.Event()
+        why = ""
         with contextlib.ExitStack() as probes:
             shown = ""
             if http_address:
                 server = probes.enter_context(
-                    ProbeServer(http_address, self.metrics, ready=lambda: not stop.is_set())
+                    ProbeServer(http_address, self.metrics, lambda: self.stuck() or ("draining" if stop.is_set() else ""))
                 )
                 shown = f", metrics at {server.address}"
             self.start()
@@ -140,10 +145,11 @@ class Server:
                 for number in (signal.SIGTERM, signal.SIGINT):
                     previous[number] = signal.signal(number, lambda *_: stop.set())
             try:
-                while not stop.wait(1.0):
-                    pass
+                while not why and not stop.wait(1.0):
+                    why = self.stuck()
             finally:
                 for number, handler in previous.items():
                     signal.signal(number, handler)
                 stop.set()
                 self.stop(drain_seconds)
+        return why

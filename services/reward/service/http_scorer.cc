@@ -40,6 +40,10 @@ absl::Status Meaning(const HttpReply& reply) {
   for (const int waits : {401, 403, 408, 429, 502, 503, 529}) {
     if (reply.status == waits) code = absl::StatusCode::kUnavailable;
   }
+  if (reply.status >= 300 && reply.status < 400) {
+    return StatusOf(code, "status ", reply.status,
+                    ": a redirect, which is not followed; give the address that it leads to");
+  }
   return StatusOf(code, "status ", reply.status, ": ", ValidUtf8(reply.body.substr(0, 200)));
 }
 

@@ -2,18 +2,13 @@
 
 #include <prometheus/registry.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -36,6 +31,7 @@
 #include "services/runtime/readiness.h"
 #include "services/runtime/series.h"
 #include "services/sandbox/service/sandbox_api.h"
+#include "services/sandbox/service/work_folder.h"
 #include "services/sandbox/service/worker_pool.h"
 #include "services/sandbox/worker/languages.h"
 #include "services/sandbox/worker/worker_process.h"
@@ -92,7 +88,7 @@ void AddFlags(const Command& app, Flags& flags) {
       .ShowDefault();
   app.Add("--python", flags.python, "Python of Python programs; \"\": none").ShowDefault();
   app.Add("--folder", flags.folder,
-          "where programs work; default: one in /tmp, removed at the end");
+          "where programs work; default: one in /tmp, removed at the end, or by the next start");
   app.Add("--read", flags.readable, "further path that programs may read; repeatable");
   app.Add("--max-tasks", flags.max_tasks,
           "processes and threads that a program may start (with namespaces of each program: may "
@@ -132,36 +128,6 @@ absl::Status CheckFlags(const Flags& flags) {
   }
   return absl::OkStatus();
 }
-
-// The programs' folder, removed at the end unless it was given.
-class WorkFolder {
- public:
-  static absl::StatusOr<std::unique_ptr<WorkFolder>> Create(const std::string& given) {
-    std::string path = given.empty() ? "/tmp/freshet-sandbox-XXXXXX" : given;
-    if (given.empty() && ::mkdtemp(path.data()) == nullptr) {
-      return FailedPrecondition(path, ": ", std::strerror(errno));
-    }
-    std::error_code failed;
-    std::filesystem::create_directories(path, failed);
-    // Other users may pass, but not list it.
-    if (failed || ::chmod(path.c_str(), 0711) != 0) {
-      return FailedPrecondition("--folder ", path, ": ",
-                                failed ? failed.message() : std::strerror(errno));
-    }
-    return std::make_unique<WorkFolder>(std::filesystem::canonical(path, failed).string(),
-                                        given.empty());
-  }
-  WorkFolder(std::string path, bool temporary) : path_(std::move(path)), temporary_(temporary) {}
-  ~WorkFolder() {
-    std::error_code ignored;
-    if (temporary_) std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  const std::string path_;
-  const bool temporary_;
-};
 
 WorkerPoolOptions PoolOptions(const Flags& flags, const std::string& folder) {
   WorkerPoolOptions options;

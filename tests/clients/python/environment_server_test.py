@@ -2,17 +2,23 @@
 
 import asyncio
 import importlib.util
+import logging
 import os
 import pathlib
+import queue
 import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.error
+import urllib.request
 
 import grpc
 from freshet import EnvironmentServer, environment_server
 from freshet.env.v1 import env_service_pb2 as env_pb
 from freshet.env.v1 import env_service_pb2_grpc
+from freshet.environments import STUCK_EXIT_CODE
+from freshet.episode_places import Places
 from played_episodes import SECONDS, EpisodesTest
 
 
@@ -68,30 +74,120 @@ class FileTest(EpisodesTest):
                 self.load(f"a: {entry}")
 
 
+class PlacesTest(unittest.TestCase):
+    def test_a_call_hangs_once_its_caller_has_been_gone_for_long(self):
+        now, hung = [0.0], []
+        places = Places(8, 30.0, hung.append, lambda: now[0])
+        lost, waits, idle = (places.take() for _ in range(3))
+        idle.leave()
+        with lost.call("lake", "step", "seed 7, row {}"), waits.call("lake", "step", "seed 8, row {}"):
+            now[0] = 100.0
+            self.assertEqual((places.open(), hung), (3, []))
+            lost.leave()
+            now[0] = 130.0
+            self.assertEqual(places.open(), 3)
+            now[0] = 131.0
+            with self.assertLogs("freshet.environment", "ERROR") as logged:
+                self.assertEqual(places.open(), 2)
+            self.assertRegex(logged.output[0], r"environment lake: step hangs at .*:\d+ in .*, seed 7, row {}")
+            self.assertEqual((places.open(), hung), (2, ["lake"]))
+        places.give_back(lost)
+        self.assertEqual(places.open(), 2)
+
+    def test_hung_calls_hold_no_place_and_a_quarter_of_them_is_too_many(self):
+        now = [0.0]
+        places = Places(8, 30.0, clock=lambda: now[0])
+        logging.disable(logging.CRITICAL)
+        self.addCleanup(logging.disable, logging.NOTSET)
+        taken = [places.take() for _ in range(8)]
+        self.assertIsNone(places.take())
+        with taken[0].call("lake", "reset", ""), taken[1].call("lake", "close", ""):
+            taken[0].leave()
+            now[0] = 31.0
+            self.assertEqual(places.stuck(), "")
+            taken.append(places.take())
+            self.assertIsNotNone(taken[-1])
+            self.assertIsNone(places.take())
+            taken[1].leave()
+            now[0] = 62.0
+            self.assertEqual(places.stuck(), "2 calls of environments hang (with 8 places, 2 are too many)")
+        for place in taken:
+            places.give_back(place)
+        self.assertEqual((places.open(), places.stuck()), (0, ""))
+
+
 class EndTest(unittest.TestCase):
+    def serve(self, text, *flags):
+        """A process that serves a class, its words about addresses, and a channel."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = pathlib.Path(folder.name)
+        (path / "mine.py").write_text(text)
+        (path / "environments.yaml").write_text(f'mine: {{python: "{path}/mine.py:Mine"}}')
+        command = [sys.executable, "-m", "freshet.environment_server", str(path / "environments.yaml")]
+        server = subprocess.Popen([*command, "--listen", "127.0.0.1:0", *flags],
+                                  env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        self.addCleanup(server.stdout.close)
+        self.addCleanup(server.stderr.close)
+        addresses = [word.rstrip(";,") for word in server.stdout.readline().split() if ":" in word]
+        channel = grpc.insecure_channel(addresses[0])
+        self.addCleanup(channel.close)
+        return server, addresses, env_service_pb2_grpc.EnvServiceStub(channel)
+
     def test_an_environment_that_hangs_does_not_keep_the_server(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder)
-            (path / "hanging.py").write_text(
-                "import threading\n"
-                "class Hanging:\n"
-                "    def reset(self, seed, options): print('hangs', flush=True); threading.Event().wait()\n")
-            (path / "environments.yaml").write_text(f'hanging: {{python: "{folder}/hanging.py:Hanging"}}')
-            command = [sys.executable, "-m", "freshet.environment_server", str(path / "environments.yaml")]
-            server = subprocess.Popen([*command, "--listen", "127.0.0.1:0", "--drain-seconds", "0"],
-                                      env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-                                      stdout=subprocess.PIPE, text=True)
-            self.addCleanup(server.wait)
-            self.addCleanup(server.kill)
-            self.addCleanup(server.stdout.close)
-            address = server.stdout.readline().split()[2].rstrip(";,")
-            with grpc.insecure_channel(address) as channel:
-                stub = env_service_pb2_grpc.EnvServiceStub(channel)
-                episode = stub.Episode(iter([env_pb.EpisodeRequest(reset=env_pb.Reset())]), timeout=SECONDS)
-                self.assertEqual(server.stdout.readline(), "hangs\n")
-                server.terminate()
-                self.assertEqual(server.wait(SECONDS), 0)
-                episode.cancel()
+        server, _, stub = self.serve(
+            "import threading\n"
+            "class Mine:\n"
+            "    def reset(self, seed, options): print('hangs', flush=True); threading.Event().wait()\n",
+            "--drain-seconds", "0")
+        episode = stub.Episode(iter([env_pb.EpisodeRequest(reset=env_pb.Reset())]), timeout=SECONDS)
+        self.assertEqual(server.stdout.readline(), "hangs\n")
+        server.terminate()
+        self.assertEqual(server.wait(SECONDS), 0)
+        episode.cancel()
+
+    def test_too_many_hanging_calls_drain_and_end_the_process(self):
+        server, (_, http_address), stub = self.serve(
+            "import threading\n"
+            "class Mine:\n"
+            "    def reset(self, seed, options):\n"
+            "        if seed: print('hangs', flush=True); threading.Event().wait()\n"
+            "        return '', {}\n",
+            "--max-episodes", "4", "--hung-seconds", "0", "--drain-seconds", "60", "--http-listen", "127.0.0.1:0")
+        requests = queue.SimpleQueue()
+        requests.put(env_pb.EpisodeRequest(reset=env_pb.Reset()))
+        other = stub.Episode(iter(requests.get, None), timeout=SECONDS)
+        next(other)
+        hanging = stub.Episode(iter([env_pb.EpisodeRequest(reset=env_pb.Reset(seed=3))]), timeout=SECONDS)
+        self.assertEqual(server.stdout.readline(), "hangs\n")
+        hanging.cancel()
+        try:
+            while True:
+                urllib.request.urlopen(f"http://{http_address}/readyz", timeout=SECONDS).close()
+        except urllib.error.HTTPError as error:
+            self.assertIn("1 calls of environments hang", error.read().decode())
+        requests.put(None)
+        self.assertEqual(list(other), [])  # ends as usual
+        self.assertEqual(server.wait(SECONDS), STUCK_EXIT_CODE)
+        said = server.stderr.read()
+        self.assertIn("environment mine: reset hangs at ", said)
+        self.assertIn("seed 3, row {}", said)
+        self.assertIn("exit code 75, start it again", said.splitlines()[-1])
+
+    def test_a_coroutine_that_blocks_the_event_loop_ends_the_process(self):
+        server, _, stub = self.serve(
+            "import threading\n"
+            "class Mine:\n"
+            "    async def reset(self, seed, options): threading.Event().wait()\n"
+            "    async def step(self, action): pass\n",
+            "--hung-seconds", "0.1", "--drain-seconds", "0")
+        episode = stub.Episode(iter([env_pb.EpisodeRequest(reset=env_pb.Reset())]), timeout=SECONDS)
+        self.assertEqual(server.wait(SECONDS), STUCK_EXIT_CODE)
+        self.assertIn("blocks the event loop of all at ", server.stderr.read())
+        episode.cancel()
 
 
 class Waiting:

@@ -55,12 +55,13 @@ class TextTest(unittest.TestCase):
 
 class ProbesTest(unittest.TestCase):
     def test_it_answers_probes_and_refuses_the_rest(self):
-        ready = [True]
-        with ProbeServer("127.0.0.1:0", [], lambda: ready[0]) as server:
+        why = [""]
+        with ProbeServer("127.0.0.1:0", [], lambda: why[0]) as server:
             self.assertEqual([get(server.address, path)[0] for path in ("/healthz", "/readyz", "/metrics", "/x")],
                              [200, 200, 200, 404])
-            ready[0] = False
-            self.assertEqual([get(server.address, path)[0] for path in ("/healthz", "/readyz")], [200, 503])
+            why[0] = "draining"
+            self.assertEqual([get(server.address, path) for path in ("/healthz", "/readyz")],
+                             [(200, "ok\n"), (503, "draining\n")])
             for request, status in ((b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\n\r\n", b"414"),
                                     (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", b"431"),
                                     (b"POST /metrics HTTP/1.1\r\n\r\n", b"501"), (b"\0\xff\r\n\r\n", b"400")):

@@ -21,6 +21,7 @@ from played_episodes import SECONDS, EpisodesTest
 mcp_environment = functools.partial(freshet.mcp_environment, seconds=SECONDS)
 sys.modules["freshet.mcp_environment"]._CHECK_SECONDS = SECONDS
 
+BAD_SERVER = str(pathlib.Path(__file__).with_name("bad_mcp_server.py"))
 SERVER = [sys.executable, str(pathlib.Path(__file__).with_name("mcp_server.py"))]
 
 
@@ -153,6 +154,21 @@ class McpEnvironmentTest(EpisodesTest):
                                 ("http://127.0.0.1:9/mcp", [])):
             with self.subTest(server):
                 self.assertEqual(self.error_of(mcp_environment(server), *actions)[0], grpc.StatusCode.INTERNAL)
+
+    def test_answers_that_the_library_drops_fail_the_episode_by_name(self):
+        deep = '{"jsonrpc": "2.0", "id": ID, "result": ' + "[" * 2000 + "]" * 2000 + "}"
+        half = '{"jsonrpc": "2.0", "id": ID, "result": {"tools": ["\\ud83d"]}}'
+        other = '{"jsonrpc": "2.0", "id": 77, "result": {}}'
+        for method, answer, unreadable in (("tools/list", deep, True), ("tools/list", half, True),
+                                           ("tools/list", other, False),
+                                           ("tools/call", '{"jsonrpc": "2.0", "id": ID}', True)):
+            with self.subTest(method=method, answer=answer[:60]):
+                tools = mcp_environment([sys.executable, BAD_SERVER, method, answer], seconds=1.0)
+                code, details = self.error_of(tools, call("add", a=1, b=1))
+                self.assertEqual(code, grpc.StatusCode.INTERNAL)
+                self.assertIn(f"sent no valid answer to {method}", details)
+                self.assertIn("bad_mcp_server.py", details)
+                self.assertEqual("a message that cannot be read: " in details, unreadable, details)
 
     def test_calls_of_llama3(self):
         tools = mcp_environment(SERVER, tool_calls="llama3_json")

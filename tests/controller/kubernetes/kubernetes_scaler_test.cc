@@ -64,6 +64,8 @@ TEST_F(KubernetesScalerTest, WhatItMayNotScaleIsRefusedWithTheField) {
   EXPECT_THAT(message(scaler_.SetWanted("rollout", "other", 1, Surplus::kDrains)),
               HasSubstr("pool: rollout/other is not a workload"));
   EXPECT_THAT(message(scaler_.SetWanted("trainer", "", 1, Surplus::kDrains)), HasSubstr("role: "));
+  EXPECT_THAT(message(scaler_.SetWanted("model", "", 1, Surplus::kDrains)),
+              HasSubstr("role: model servers are not scaled"));
   EXPECT_THAT(message(scaler_.SetWanted("rollout", "", -1, Surplus::kDrains)),
               HasSubstr("replicas: "));
   EXPECT_THAT(message(scaler_.SetWanted("rollout", "", 1, Surplus::kStays)),

@@ -95,6 +95,15 @@ TEST(HttpScorer, AServerThatStaysAwayIsNoReward) {
   EXPECT_THAT(Message(score.status()), HasSubstr("503: away"));
 }
 
+TEST(HttpScorer, ARedirectNamesTheFix) {
+  const auto judge =
+      std::make_shared<FakeServer>(std::vector<absl::StatusOr<HttpReply>>{HttpReply{307, ""}});
+  const auto score = Ask(*Make(judge));
+  EXPECT_EQ(score.status().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(Message(score.status()),
+              HasSubstr("status 307: a redirect, which is not followed; give the address"));
+}
+
 TEST(HttpScorer, OtherAnswersAreErrors) {
   const auto sandbox = std::make_shared<FakeServer>(
       std::vector<absl::StatusOr<HttpReply>>{HttpReply{422, "bad"}, HttpReply{200, "{}"}});
