@@ -95,7 +95,7 @@ class TeamProcesses::Child {
   // Requires: ended().
   int ExitCode() { return process_->ExitCode(); }
   // Writes a line to its standard input; it is lost if the process does not read.
-  void Tell(const std::string& text) {
+  void Send(const std::string& text) {
     const std::string line = text + "\n";
     ::send(input_.get(), line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
@@ -132,7 +132,7 @@ class TeamProcesses::Child {
         if (waits[i].fd >= 0 && waits[i].revents != 0 && !Take(i)) waits[i].fd = -1;
       }
     }
-    for (size_t i = 0; i < waits.size(); ++i) ShowRest(i);
+    for (size_t i = 0; i < waits.size(); ++i) TellRest(i);
   }
 
   // Reads what there is. Returns false at the end of the output.
@@ -144,20 +144,20 @@ class TeamProcesses::Child {
     if (size > 0) text.append(bytes.data(), static_cast<size_t>(size));
     size_t begin = 0;
     for (size_t end = 0; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-      Show(output == 1, std::string_view(text).substr(begin, end - begin));
+      Tell(output == 1, std::string_view(text).substr(begin, end - begin));
     }
     text.erase(0, begin);
-    if (text.size() >= kMaxOutputLine) ShowRest(output);
+    if (text.size() >= kMaxOutputLine) TellRest(output);
     return size > 0;
   }
 
-  void ShowRest(size_t output) {
+  void TellRest(size_t output) {
     std::string& text = texts_[output];
-    if (!text.empty()) Show(output == 1, text);
+    if (!text.empty()) Tell(output == 1, text);
     text.clear();
   }
 
-  void Show(bool is_error, std::string_view line) {
+  void Tell(bool is_error, std::string_view line) {
     if (is_error) last_error_ = std::string(line);
     const MutexLock lock(team_.mu_);
     team_.on_line_(name_, is_error, line);
@@ -206,7 +206,7 @@ absl::StatusOr<TeamEnd> TeamProcesses::Run(const std::vector<TeamProcess>& proce
       if (!child->AwaitEnd(std::exchange(timeout, absl::ZeroDuration()))) continue;
       NoteEnd(*child, end);
       for (const auto& other : children) {
-        if (child->ExitCode() == 0 && !other->ended()) other->Tell(child->name());
+        if (child->ExitCode() == 0 && !other->ended()) other->Send(child->name());
       }
     }
     const bool stops = stops_ > 0 || !end.failed.empty();
