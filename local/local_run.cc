@@ -11,7 +11,9 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "controller/jobs/plan/call_limits.h"
+#include "controller/jobs/plan/controller_timing.h"
 #include "controller/jobs/plan/death_reason.h"
+#include "controller/jobs/plan/team_plan.h"
 #include "controller/jobs/plan/watchdog.h"
 #include "job/eval_sets.h"
 #include "local/run_roles.h"
@@ -39,6 +41,10 @@ struct LocalRun::Work {
   RunRoles roles;
   DeathWatch deaths;
   int64_t deaths_logged = 0;
+  std::vector<EndedPartner> partners;  // the first
+  int64_t progress_mark = -1;
+  absl::Time last_progress = absl::InfinitePast();
+  std::string team_end;  // why the run ends with its team; "" if it does not
 
   // Set by the role threads. `failure` is the first error of any role.
   Mutex mu;
@@ -137,9 +143,10 @@ absl::StatusOr<RunResult> LocalRun::Run() {
   if (status.ok()) status = report;
   FRESHET_RETURN_IF_ERROR(status);
   const int64_t committed = work.roles.trainer->committed();
-  return RunResult{
-      committed >= setup_.spec.trainer().steps() ? RunOutcome::kFinished : RunOutcome::kInterrupted,
-      committed, ""};
+  const RunOutcome early =
+      work.team_end.empty() ? RunOutcome::kInterrupted : RunOutcome::kEndedWithTeam;
+  return RunResult{committed >= setup_.spec.trainer().steps() ? RunOutcome::kFinished : early,
+                   committed, work.team_end};
 }
 
 void LocalRun::StartThreads(Work& work) {
@@ -180,6 +187,7 @@ absl::Status LocalRun::Control(Work& work) {
     FRESHET_RETURN_IF_ERROR(work.roles.store->Sweep().status());
     FRESHET_RETURN_IF_ERROR(CheckCalls(setup_.spec, *options_.calls));
     FRESHET_RETURN_IF_ERROR(WatchDeaths(work));
+    FRESHET_RETURN_IF_ERROR(WatchTeam(work));
     if (evaluations != nullptr) FRESHET_RETURN_IF_ERROR(evaluations->Record());
     FRESHET_RETURN_IF_ERROR(work.Failure());
     {
@@ -216,6 +224,29 @@ absl::Status LocalRun::WatchDeaths(Work& work) {
   const std::string failure = work.deaths.Check(stats);
   if (failure.empty()) return absl::OkStatus();
   return FailedPrecondition(failure, LastDeath(*work.roles.store));
+}
+
+// Stops the trainer if no more prompts can be played because a partner has ended.
+absl::Status LocalRun::WatchTeam(Work& work) {
+  if (options_.ended_policy == nullptr || !work.team_end.empty()) return absl::OkStatus();
+  const absl::Time now = clock_.Now();
+  if (work.partners.empty()) {
+    const std::string policy = options_.ended_policy();
+    if (policy.empty()) return absl::OkStatus();
+    work.partners.push_back({policy, now});
+  }
+  FRESHET_ASSIGN_OR_RETURN(const StoreStats stats, work.roles.store->Stats());
+  FRESHET_ASSIGN_OR_RETURN(const Explanation explanation, work.roles.store->Explain());
+  const int64_t mark = ProgressMark(stats);
+  if (std::exchange(work.progress_mark, mark) != mark) work.last_progress = now;
+  work.team_end = FindTeamEnd(
+      work.partners, {stats, explanation.edge, setup_.spec.trainer().steps(), work.last_progress},
+      ControllerTiming().team_patience, now);
+  if (work.team_end.empty()) return absl::OkStatus();
+  FRESHET_LOG(Warning) << "event=team_ended reason=" << LogQuoted(work.team_end);
+  work.roles.recorder->EmitEvent("team_ended", {{"reason", work.team_end}});
+  work.stop_trainer.request_stop();
+  return absl::OkStatus();
 }
 
 absl::Status LocalRun::FinalEvaluation(Work& work) {

@@ -20,13 +20,14 @@ enum class RunOutcome {
   kFinished,
   kInterrupted,
   kAlreadyFinished,
-  kStateLost,  // the learner's: run again from the folder's newest checkpoint
+  kEndedWithTeam,  // before its last step: FindTeamEnd
+  kStateLost,      // the learner's: run again from the folder's newest checkpoint
 };
 
 struct RunResult {
   RunOutcome outcome = RunOutcome::kFinished;
   int64_t committed = 0;  // last step
-  std::string reason;     // of kStateLost
+  std::string reason;     // of kStateLost and kEndedWithTeam
 };
 
 // Runs all roles of a job as threads of this process: prompt feeder, one rollout engine, reward
@@ -52,6 +53,7 @@ class LocalRun {
   void StopThreads(Work& work);
   absl::Status Control(Work& work);
   absl::Status WatchDeaths(Work& work);
+  absl::Status WatchTeam(Work& work);
   absl::Status FinalEvaluation(Work& work);
 
   const JobSetup& setup_;

@@ -1,5 +1,6 @@
 #include "controller/jobs/driver/controller.h"
 
+#include "base/proto_time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/controller/jobs/driver/controller_fixture.h"
@@ -15,6 +16,7 @@ using job::v1::JOB_STATE_PENDING;
 using job::v1::JOB_STATE_RUNNING;
 using job::v1::JOB_STATE_STARTING;
 using job::v1::JOB_STATE_SUCCEEDED;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST_F(ControllerTest, AJobWaitsForItsWorkersAndSaysSo) {
@@ -309,6 +311,33 @@ TEST_F(ControllerTest, ACancelledJobCanBeResumedOnItsTrainer) {
     return trainer_.Work() != "" && trainer_.assign(trainer_.Work()).resume();
   }));
   EXPECT_EQ(Record("a").runs(), 2);
+}
+
+TEST_F(ControllerTest, AJobEndsWhenItsPartnerHasEndedAndNothingMoreCanBePlayed) {
+  Run("t-a", "team: t\n");
+  const absl::Time before = cluster_.clock.Now();
+  JobRecord partner = NewJobRecord("t-b", Record("t-a").spec(), 0, before);
+  partner.set_state(JOB_STATE_SUCCEEDED);
+  *partner.mutable_finished() = ToTimestamp(before);
+  ASSERT_EQ(term_->registry.Create(partner), absl::OkStatus());
+  ASSERT_TRUE(Eventually([&] {
+    if (trainer_.Work().empty()) return true;
+    cluster_.clock.Advance(absl::Milliseconds(500));
+    Beat();
+    // A turn at the current time: see AStallIsNamedWithinTenSeconds.
+    const int reads = cluster_.records.reads;
+    EXPECT_TRUE(Eventually([&] { return cluster_.records.reads >= reads + 2; }));
+    return false;
+  }));
+  EXPECT_GE(cluster_.clock.Now() - before, absl::Seconds(60));
+  EXPECT_LE(cluster_.clock.Now() - before, absl::Seconds(65));
+  ASSERT_TRUE(trainer_.Beat().ok());
+  ASSERT_TRUE(Becomes("t-a", JOB_STATE_SUCCEEDED));
+  const std::string reason =
+      "ends after step 0 of 4: policy b has ended, so that no more prompts can be played; given up "
+      "here: no group";
+  EXPECT_EQ(Record("t-a").reason(), reason);
+  EXPECT_THAT(Notices("t-a", "team_ended"), ElementsAre(reason));
 }
 
 }  // namespace
