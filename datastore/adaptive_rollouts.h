@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -65,6 +66,14 @@ constexpr size_t kMaxHistories = 65536;
 // The job's histories. Confined to one thread at a time.
 class RolloutHistories {
  public:
+  using ByName = std::map<std::string, RolloutHistory>;
+  RolloutHistories() = default;
+  // Those of an earlier process.
+  RolloutHistories(ByName rows, ByName tasks) : rows_(std::move(rows)), tasks_(std::move(tasks)) {}
+
+  const ByName& rows() const { return rows_; }    // by prompt key
+  const ByName& tasks() const { return tasks_; }  // by name
+
   // `prompt_key`: PromptKey of the prompt.
   void Add(const AdaptiveOptions& options, const Prompt& prompt, const std::string& prompt_key,
            const std::vector<SampleOutcome>& samples);
@@ -72,8 +81,8 @@ class RolloutHistories {
                          const std::string& prompt_key) const;
 
  private:
-  std::map<std::string, RolloutHistory> rows_;   // by prompt key
-  std::map<std::string, RolloutHistory> tasks_;  // by name
+  ByName rows_;
+  ByName tasks_;
 };
 
 }  // namespace freshet

@@ -34,6 +34,11 @@ int64_t CountLossTokens(const std::vector<uint8_t>& loss_mask, int32_t begin, in
   return count;
 }
 
+const std::vector<int32_t>& CompletionIds(const Response& response) {
+  static const std::vector<int32_t> none;
+  return response.finish == FinishReason::kNotAsked ? none : response.response_ids;
+}
+
 std::vector<TokenRange> SegmentsOf(const Response& response) {
   const std::vector<int32_t>& begins = response.segments;
   const auto tokens = static_cast<int32_t>(response.response_ids.size());

@@ -68,6 +68,9 @@ struct TokenRange {
   bool operator==(const TokenRange&) const = default;
 };
 
+// The tokens of the response's text: none with kNotAsked, otherwise response_ids.
+const std::vector<int32_t>& CompletionIds(const Response& response);
+
 // The segments of a response, at least one. Requires segments as CheckResponse accepts them.
 std::vector<TokenRange> SegmentsOf(const Response& response);
 

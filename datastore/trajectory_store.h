@@ -241,6 +241,10 @@ struct StoreStats {
   int64_t duplicate_puts = 0;
   int64_t fenced_puts = 0;
   std::vector<std::pair<std::string, int64_t>> ended_by_reason;  // "dropped(too_old)": groups
+  // group_size minus the samples of each group, summed: of `groups`, and of `ended_by_reason`
+  // (without reasons for which it is 0).
+  int64_t skipped[kNumGroupStates] = {};
+  std::vector<std::pair<std::string, int64_t>> skipped_by_reason;
   // Total time of completed stays in each state.
   absl::Duration time_in_state[kNumGroupStates] = {};
   int64_t running = 0;         // groups under a live lease
@@ -352,13 +356,13 @@ class RowQueue {
 // sample of the group. The replaced sample gets a ledger row dropped(replaced); the copy has a new
 // uid. The pool keeps one success per prompt, that with the newest oldest loss-bearing version (the
 // latest of equal ones). Successes beyond max_age or `capacity`, oldest first, are removed when one
-// is added. A success stays in the pool when it is replayed. A resumed job starts with an empty
-// pool.
+// is added. A success stays in the pool when it is replayed. The pool outlives all processes; a
+// fork starts with what its origin had (CurationState), or with an empty one.
 //
 // Adaptive rollouts (StoreOptions::adaptive, DecideRollouts): an attempt's first lease decides how
 // many samples the group has and how long they may be, by the groups of the same prompt and task
 // that were scored until then, before replay and filter. `trained` rows tell the size of a group
-// that is smaller than G. A resumed job starts without history.
+// that is smaller than G. Histories outlive processes like the pool.
 class TrajectoryStore : public RowQueue {
  public:
   virtual const StoreOptions& options() const = 0;

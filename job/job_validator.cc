@@ -157,6 +157,11 @@ void CheckStaleness(RuleContext& context) {
 
 void CheckFilter(RuleContext& context) {
   const job::v1::Filter& filter = context.spec().filter();
+  if (context.Usable({"filter", "group_size"}) && filter.zero_variance() &&
+      context.spec().group_size() == 1) {
+    context.Add("filter.zero_variance",
+                "needs a group_size of at least 2, got 1; every group would be filtered");
+  }
   if (context.Usable({"filter"}) && filter.has_min_mean_reward() && filter.has_max_mean_reward() &&
       filter.min_mean_reward() > filter.max_mean_reward()) {
     context.Add("filter.min_mean_reward", "must be at most max_mean_reward ",

@@ -133,6 +133,7 @@ absl::StatusOr<int> Execute(const LocalCommand& command, const JobSetup& setup,
   options.status = &status;
   options.resume = std::move(resume);
   options.metrics_port = command.metrics_port;
+  options.ended_policy = EndedPolicy();
   if (command.json) options.rows = WriteStdout;
   const absl::StatusOr<RunResult> result =
       RunToEnd(setup, folder, display, std::move(options), signals, faults);
@@ -141,7 +142,12 @@ absl::StatusOr<int> Execute(const LocalCommand& command, const JobSetup& setup,
                             folder.path(), " are done"));
     return kExitDone;
   }
-  display.ShowSummary(DescribeEnd(setup.spec, folder.path(), result.status()));
+  SummaryView summary = DescribeEnd(setup.spec, folder.path(), result.status());
+  if (result.ok() && result->outcome == RunOutcome::kEndedWithTeam) {
+    summary.outcome = result->reason;
+    summary.resume_command.clear();  // it would end in the same way
+  }
+  display.ShowSummary(summary);
   if (result.ok()) return kExitDone;
   PrintError(result.status());
   if (result.status().code() == absl::StatusCode::kInternal) return kExitInternal;

@@ -2,47 +2,32 @@
 #define FRESHET_LOCAL_LOCAL_RUN_H_
 
 #include <cstdint>
-#include <functional>
-#include <memory>
-#include <set>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/fault_point.h"
 #include "base/mutex.h"
-#include "datastore/memory/in_memory_call_budget.h"
 #include "local/job_setup.h"
-#include "local/local_status.h"
-#include "local/resume_point.h"
+#include "local/local_run_options.h"
 #include "local/run_folder.h"
-#include "local/run_recorder.h"
 #include "runlog/display.h"
 
 namespace freshet {
-
-struct LocalRunOptions {
-  ResumePoint resume;             // of the folder
-  RowSink rows;                   // rows of --json; may be empty
-  int metrics_port = 0;           // on the loopback address; 0: no metrics server
-  LocalStatus* status = nullptr;  // updated for the status page; may be null; outlives the run
-  // Runs with copies of the options share it: one limit holds for all runs of a command.
-  std::shared_ptr<InMemoryCallBudget> calls = std::make_shared<InMemoryCallBudget>();
-};
 
 enum class RunOutcome {
   kFinished,
   kInterrupted,
   kAlreadyFinished,
-  kStateLost,  // the learner's: run again from the folder's newest checkpoint
+  kEndedWithTeam,  // before its last step: FindTeamEnd
+  kStateLost,      // the learner's: run again from the folder's newest checkpoint
 };
 
 struct RunResult {
   RunOutcome outcome = RunOutcome::kFinished;
   int64_t committed = 0;  // last step
-  std::string reason;     // of kStateLost
+  std::string reason;     // of kStateLost and kEndedWithTeam
 };
 
 // Runs all roles of a job as threads of this process: prompt feeder, one rollout engine, reward
@@ -61,23 +46,15 @@ class LocalRun {
   void RequestStop();
 
  private:
-  struct Roles;
+  struct Work;
   bool StopRequested();
   void WakeController();
-  absl::Status MakeStore(Roles& roles);
-  absl::Status MakeLearner(Roles& roles);
-  absl::Status MakeRoles(Roles& roles);
-  absl::Status MakeTrainer(Roles& roles);
-  void StartThreads(Roles& roles);
-  void StopThreads(Roles& roles);
-  absl::Status Control(Roles& roles);
-  absl::Status WatchDeaths(Roles& roles);
-  absl::Status AwaitEvaluationWhenExact(Roles& roles);
-  absl::Duration EvaluationDeadline() const;
-  std::set<std::string> EvaluatedSets(const WeightSnapshot& weights) const;
-  absl::Status EvaluateWhenDue(Roles& roles, int64_t step, const WeightSnapshot& weights);
-  absl::Status TakeEvaluation(Roles& roles);
-  absl::Status FinalEvaluation(Roles& roles);
+  void StartThreads(Work& work);
+  void StopThreads(Work& work);
+  absl::Status Control(Work& work);
+  absl::Status WatchDeaths(Work& work);
+  absl::Status WatchTeam(Work& work);
+  absl::Status FinalEvaluation(Work& work);
 
   const JobSetup& setup_;
   const RunFolder& folder_;
@@ -85,7 +62,6 @@ class LocalRun {
   const Clock& clock_;
   FaultPoints& faults_;
   const LocalRunOptions options_;
-  const std::function<std::string(const std::vector<int32_t>&)> decode_;
   Mutex mu_;
   CondVar wake_;
   bool stop_requested_ ABSL_GUARDED_BY(mu_) = false;

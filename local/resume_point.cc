@@ -102,7 +102,12 @@ absl::StatusOr<ResumePoint> FindResumePoint(const RunFolder& folder, const Store
     for (const StepMetrics& step : metrics->steps) {
       point.wall_seconds = std::max(point.wall_seconds, step.wall_seconds);
     }
-    for (const EvalMetrics& eval : SurvivingMetrics(*metrics).evals) {
+    MetricsHistory surviving = SurvivingMetrics(*metrics);
+    for (StepMetrics& step : surviving.steps) {
+      if (step.step > point.origin.policy.version || step.task_rewards.empty()) continue;
+      point.task_rewards.push_back({step.lineage, step.step, std::move(step.task_rewards)});
+    }
+    for (const EvalMetrics& eval : surviving.evals) {
       if (eval.policy_version == point.origin.policy.version)
         point.evaluated.insert(eval.eval_name);
     }

@@ -2,6 +2,7 @@
 #define FRESHET_LOCAL_RESUME_POINT_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,6 +26,13 @@ struct ResumePoint {
   int64_t parent_lineage = 0;                 // valid if origin.resumed
   double wall_seconds = 0;                    // spent by earlier processes
   std::set<std::string> evaluated;            // evaluation sets done for origin.policy.version
+  // Of the surviving steps up to origin.policy.version, in order; only those with rewards by task.
+  struct TaskRewards {
+    int64_t lineage = 0;
+    int64_t step = 0;
+    std::map<std::string, double> rewards;
+  };
+  std::vector<TaskRewards> task_rewards;
 };
 
 // Reads ledger, metrics and checkpoints of the folder. Errors name the file: INVALID_ARGUMENT for a

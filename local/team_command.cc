@@ -1,10 +1,12 @@
 #include "local/team_command.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -241,6 +243,22 @@ void EndWithTeam() {
   ::sigaction(SIGHUP, &action, nullptr);
   ::prctl(PR_SET_PDEATHSIG, SIGHUP, 0, 0, 0);
   if (StrCat(::getppid()) != text) ::raise(SIGTERM);
+}
+
+std::function<std::string()> EndedPolicy() {
+  if (std::getenv(kTeamVariable) == nullptr) return nullptr;
+  return [text = std::make_shared<std::string>()]() -> std::string {
+    pollfd input = {STDIN_FILENO, POLLIN, 0};
+    std::array<char, 256> bytes;
+    // Later lines are not needed.
+    if (text->find('\n') == std::string::npos && text->size() < bytes.size() &&
+        ::poll(&input, 1, /*timeout=*/0) == 1) {
+      const ssize_t size = ::read(STDIN_FILENO, bytes.data(), bytes.size());
+      if (size > 0) text->append(bytes.data(), static_cast<size_t>(size));
+    }
+    const size_t end = text->find('\n');
+    return end == std::string::npos ? "" : text->substr(0, end);
+  };
 }
 
 absl::StatusOr<std::vector<std::string>> OverridesOf(const std::string& policy,

@@ -2,6 +2,7 @@
 #define FRESHET_LOCAL_TEAM_COMMAND_H_
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,8 +15,9 @@ namespace freshet {
 
 // `freshet local` for a job file with `policies`: one process for each, which runs in RUN/POLICY.
 // Their lines are printed after their names; with --json rows get the key `policy`. When one fails,
-// the others are stopped, and the exit code is that of the one that failed. kExitInterrupted: a
-// policy that was told to stop by Ctrl-C did not save.
+// the others are stopped, and the exit code is that of the one that failed. When one ends without
+// failure, the others end as FindTeamEnd decides. kExitInterrupted: a policy that was told to stop
+// by Ctrl-C did not save.
 
 // The policies that have runs below the folder, sorted; none if it is itself a run, or has no runs
 // below. FAILED_PRECONDITION: the runs below are not those of one team's policies.
@@ -29,6 +31,10 @@ int ResumeTeam(const LocalCommand& command, const std::vector<std::string>& poli
 // In a process that a team's command has started: SIGHUP, which it gets when that command ends,
 // is one SIGTERM. Does nothing in others. Call it from the command's start.
 void EndWithTeam();
+
+// In a process that a team's command has started: the first policy that has ended without failure,
+// or "". Never blocks; call it on one thread. A null function in others.
+std::function<std::string()> EndedPolicy();
 
 // The overrides of one policy among those of the team: "policies.worker.seed=1" is "seed=1" for
 // worker. INVALID_ARGUMENT: one is for a policy that is not among `policies`, or for the name or

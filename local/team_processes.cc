@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,6 +43,15 @@ absl::StatusOr<Pipe> MakePipe() {
   return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
+// A socket: unlike a pipe, it can be written without SIGPIPE.
+absl::StatusOr<Pipe> MakeInput() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return StatusOf(absl::StatusCode::kUnavailable, "no socket: ", std::strerror(errno));
+  }
+  return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
 }  // namespace
 
 class TeamProcesses::Child {
@@ -50,14 +60,17 @@ class TeamProcesses::Child {
                                                       const TeamProcess& what) {
     FRESHET_ASSIGN_OR_RETURN(Pipe out, MakePipe());
     FRESHET_ASSIGN_OR_RETURN(Pipe err, MakePipe());
+    FRESHET_ASSIGN_OR_RETURN(Pipe in, MakeInput());
     SubprocessOptions options;
     options.argv = what.argv;
     options.environment = what.environment;
+    options.standard_input = in.reader.get();
     options.standard_output = out.writer.get();
     options.standard_error = err.writer.get();
     FRESHET_ASSIGN_OR_RETURN(auto process, Subprocess::Start(options));
     return std::unique_ptr<Child>(new Child(team, what.name, std::move(process),
-                                            std::move(out.reader), std::move(err.reader)));
+                                            std::move(in.writer), std::move(out.reader),
+                                            std::move(err.reader)));
   }
   // Kills it.
   ~Child() {
@@ -81,6 +94,11 @@ class TeamProcesses::Child {
   }
   // Requires: ended().
   int ExitCode() { return process_->ExitCode(); }
+  // Writes a line to its standard input; it is lost if the process does not read.
+  void Send(const std::string& text) {
+    const std::string line = text + "\n";
+    ::send(input_.get(), line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
   const std::string& last_error() const { return last_error_; }
   void Signal(int signal) { process_->Signal(signal); }
   void Kill() {
@@ -91,11 +109,12 @@ class TeamProcesses::Child {
   bool WasKilled() { return was_killed_ && ExitCode() == 128 + SIGKILL; }
 
  private:
-  Child(TeamProcesses& team, std::string name, std::unique_ptr<Subprocess> process, UniqueFd out,
-        UniqueFd err)
+  Child(TeamProcesses& team, std::string name, std::unique_ptr<Subprocess> process, UniqueFd in,
+        UniqueFd out, UniqueFd err)
       : team_(team),
         name_(std::move(name)),
         process_(std::move(process)),
+        input_(std::move(in)),
         outputs_{std::move(out), std::move(err)},
         reader_([this] { Read(); }) {}
 
@@ -147,6 +166,7 @@ class TeamProcesses::Child {
   TeamProcesses& team_;
   const std::string name_;
   const std::unique_ptr<Subprocess> process_;
+  const UniqueFd input_;
   const std::array<UniqueFd, 2> outputs_;
   std::array<std::string, 2> texts_;  // of lines that are not complete
   std::string last_error_;            // the reader's until it is joined
@@ -183,7 +203,11 @@ absl::StatusOr<TeamEnd> TeamProcesses::Run(const std::vector<TeamProcess>& proce
     absl::Duration timeout = kLookPeriod;
     for (const auto& child : children) {
       if (child->ended()) continue;
-      if (child->AwaitEnd(std::exchange(timeout, absl::ZeroDuration()))) NoteEnd(*child, end);
+      if (!child->AwaitEnd(std::exchange(timeout, absl::ZeroDuration()))) continue;
+      NoteEnd(*child, end);
+      for (const auto& other : children) {
+        if (child->ExitCode() == 0 && !other->ended()) other->Send(child->name());
+      }
     }
     const bool stops = stops_ > 0 || !end.failed.empty();
     if (stops && !told) kill_at = absl::Now() + grace_;

@@ -47,15 +47,19 @@ constexpr double kTokenBytes = 8;
 constexpr GroupState kBuffered[] = {GroupState::kGenerated, GroupState::kScored, GroupState::kReady,
                                     GroupState::kClaimed, GroupState::kTrained};
 
+// Samples of the groups in a state.
+double SamplesIn(GroupState state, const StoreStats& stats, int64_t group_size) {
+  const auto i = static_cast<size_t>(state);
+  return static_cast<double>(stats.groups[i] * group_size - stats.skipped[i]);
+}
+
 double BufferBytes(const StoreStats& stats, int64_t group_size) {
-  double groups = 0;
-  for (const GroupState state : kBuffered) {
-    groups += static_cast<double>(stats.groups[static_cast<size_t>(state)]);
-  }
+  double samples = 0;
+  for (const GroupState state : kBuffered) samples += SamplesIn(state, stats, group_size);
   const auto ended = static_cast<double>(stats.trained_samples + stats.discarded_samples);
   const auto tokens = static_cast<double>(stats.trained_tokens + stats.discarded_tokens);
   const double mean = ended > 0 ? tokens / ended : 0;
-  return groups * static_cast<double>(group_size) * (kSampleBytes + kTokenBytes * mean);
+  return samples * (kSampleBytes + kTokenBytes * mean);
 }
 
 constexpr JobMetric kJobState{"freshet_job_state",
@@ -252,9 +256,9 @@ void ControllerMetrics::SetStats(const JobGauges& gauges) {
   const StoreStats& stats = gauges.stats;
   for (int i = 0; i < kNumGroupStates; ++i) {
     const char* state = Name(static_cast<GroupState>(i));
-    const auto groups = static_cast<double>(stats.groups[i]);
-    Set(job, kGroups, "state", state, groups);
-    Set(job, kTrajectories, "state", state, groups * static_cast<double>(gauges.group_size));
+    Set(job, kGroups, "state", state, static_cast<double>(stats.groups[i]));
+    Set(job, kTrajectories, "state", state,
+        SamplesIn(static_cast<GroupState>(i), stats, gauges.group_size));
     const absl::Time oldest = gauges.oldest[static_cast<size_t>(i)];
     Set(job, kOldest, "state", state,
         oldest == absl::InfiniteFuture() ? 0 : absl::ToDoubleSeconds(oldest - absl::UnixEpoch()));
@@ -298,6 +302,9 @@ void ControllerMetrics::SetEnds(const JobGauges& gauges) {
     // The text in "dead(...)" comes from a scorer and is unbounded.
     by_kind[label.starts_with("dead(") ? "dead" : label] += static_cast<double>(groups);
     dropped[DropReason(label)] += static_cast<double>(groups * gauges.group_size);
+  }
+  for (const auto& [label, samples] : stats.skipped_by_reason) {
+    dropped[DropReason(label)] -= static_cast<double>(samples);
   }
   dropped["replaced"] += static_cast<double>(stats.replayed_samples);
   dropped["duplicate"] += static_cast<double>(stats.duplicate_puts);

@@ -18,7 +18,7 @@ namespace freshet {
 
 static_assert(std::endian::native == std::endian::little, "records are copied as they lie");
 
-enum class BlobKind : uint8_t { kResponse = 1, kPrompt = 2, kScore = 3 };
+enum class BlobKind : uint8_t { kResponse = 1, kPrompt = 2, kScore = 3, kCuration = 4 };
 
 // Writes one record: header, content, checksum. Confined to one thread at a time.
 class BlobWriter {

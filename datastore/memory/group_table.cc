@@ -113,11 +113,14 @@ void GroupTable::Move(Group& group, GroupState to, absl::Time now, bool kept) {
   FRESHET_CHECK(Legal(group.state, to));
   Unindex(group);
   --counts_[At(group.state)];
+  skipped_[At(group.state)] -= group.skipped;
   times_[At(group.state)] += now - group.since;
   group.state = to;
   group.kept = kept;
   group.since = now;
   ++counts_[At(to)];
+  group.skipped = group_size_ - group.size();
+  skipped_[At(to)] += group.skipped;
   ++transitions_[At(to)];
   Index(group);
 }
@@ -132,6 +135,7 @@ void GroupTable::Erase(int64_t ordinal) {
 void GroupTable::Describe(StoreStats& stats) const {
   for (int i = 0; i < kNumGroupStates; ++i) {
     stats.groups[i] = counts_[i];
+    stats.skipped[i] = skipped_[i];
     stats.transitions[i] = transitions_[i];
     stats.time_in_state[i] = times_[i];
   }

@@ -60,6 +60,7 @@ struct Group {
   std::vector<int64_t> attempt_tokens;  // all group leases of this attempt
   std::vector<SampleSlot> samples;      // of the attempt; G before its first lease
   int64_t max_new_tokens = 0;           // GroupLease::max_new_tokens of the attempt
+  int64_t skipped = 0;                  // G minus `samples`, as counted for `state`
 
   int32_t size() const { return static_cast<int32_t>(samples.size()); }
   int32_t NumFinished() const;
@@ -80,8 +81,8 @@ class GroupTable {
   Group* Find(int64_t ordinal);
   Group& Get(int64_t ordinal);
 
-  // Changes the state (and `kept`, for a requeue); counts and times the transition. Aborts on an
-  // illegal transition.
+  // Changes the state (and `kept`, for a requeue); counts and times the transition. The group's
+  // samples must already be those of the new state. Aborts on an illegal transition.
   void Move(Group& group, GroupState to, absl::Time now, bool kept = false);
   // Removes the group. Counts stay.
   void Erase(int64_t ordinal);
@@ -97,7 +98,7 @@ class GroupTable {
   const std::set<std::pair<int64_t, int64_t>>& queue() const { return queue_; }
   const std::map<int64_t, Group>& groups() const { return groups_; }
 
-  // Adds counts and times of the states.
+  // Adds counts, skipped samples and times of the states.
   void Describe(StoreStats& stats) const;
 
  private:
@@ -111,6 +112,7 @@ class GroupTable {
   std::set<int64_t> outstanding_;
   std::set<int64_t> running_;
   int64_t counts_[kNumGroupStates] = {};
+  int64_t skipped_[kNumGroupStates] = {};  // StoreStats::skipped
   int64_t transitions_[kNumGroupStates] = {};
   absl::Duration times_[kNumGroupStates] = {};
 };

@@ -80,6 +80,16 @@ absl::StatusOr<PromptCursor> InMemoryTrajectoryStore::Cursor() {
   return state_.Cursor();
 }
 
+CurationState InMemoryTrajectoryStore::Curation() {
+  MutexLock lock(mu_);
+  return state_.Curation();
+}
+
+absl::Status InMemoryTrajectoryStore::RestoreCuration(CurationState state) {
+  MutexLock lock(mu_);
+  return state_.RestoreCuration(std::move(state));
+}
+
 absl::StatusOr<std::vector<LedgerRow>> InMemoryTrajectoryStore::ReadLedger(int64_t after_seq,
                                                                            int64_t max_rows) {
   if (after_seq < 0 || max_rows < 0) {

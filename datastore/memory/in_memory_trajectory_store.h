@@ -21,7 +21,8 @@
 namespace freshet {
 
 // Store of a job whose roles share one process. Nothing survives the process: the job then resumes
-// from a checkpoint as a fork, with a new store that starts at `StoreOrigin`. One lock guards the
+// from a checkpoint as a fork, with a new store that starts at `StoreOrigin` and gets what curation
+// knew by then. One lock guards the
 // state and is not held during I/O. Leases expire by `clock`, lazily in every operation and in
 // Sweep().
 // Costs: O(log n) per operation, except NextBatch, CommitStep and leases of requeued groups, which
@@ -34,6 +35,16 @@ class InMemoryTrajectoryStore final : public TrajectoryStore {
   static absl::StatusOr<std::unique_ptr<InMemoryTrajectoryStore>> Create(StoreOptions options,
                                                                          StoreOrigin origin,
                                                                          const Clock& clock);
+
+  // What curation knows at the committed version.
+  CurationState Curation();
+  // Takes over the Curation() of the origin's version. Call it before any other operation.
+  // Successes keep their age. Leaves out what the options no longer admit: successes beyond
+  // max_age, beyond `capacity` (the oldest) or below min_reward, and the histories if their
+  // min_reward is another one. INVALID_ARGUMENT, without effect: a success that no worker could
+  // have put, for example one of a newer version, or an impossible history. Responses and scores
+  // must not be null.
+  absl::Status RestoreCuration(CurationState state);
 
   const StoreOptions& options() const override { return options_; }
   EvaluationStore& evaluations() override { return evaluations_; }

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "datastore/adaptive_rollouts.h"
+#include "datastore/curation_state.h"
 #include "datastore/memory/group_table.h"
 #include "datastore/memory/lease_replay.h"
 #include "datastore/memory/ledger_journal.h"
@@ -68,6 +69,10 @@ class JobState {
   int64_t Sweep(absl::Time now);
   absl::StatusOr<int64_t> RevokeWorker(const std::string& worker, absl::Time now);
 
+  // job_state_curation.cc
+  CurationState Curation() const;
+  absl::Status RestoreCuration(CurationState state);
+
   // job_state_report.cc
   void CountGeneration(const GenerationTotals& added);
   StoreStats Stats() const;
@@ -120,6 +125,8 @@ class JobState {
   void Adapt(Group& group);
   // Adds the scored group to the histories.
   void RememberOutcome(const Group& group);
+  // Adds a success to the pool; sets its `oldest`.
+  void AddSuccess(const std::string& prompt, PooledSuccess success);
   // Adds the scored group's success to the pool, or replaces a sample by one.
   void Replay(Group& group);
   // Filters the scored group if DecideFilter says so. Returns whether it did.
@@ -202,6 +209,7 @@ class JobState {
   std::map<int64_t, int64_t> group_tokens_;       // every group lease of a live attempt -> ordinal
   std::map<std::string, EngineNote> engines_;     // by worker
   std::map<std::string, int64_t> ended_by_reason_;
+  std::map<std::string, int64_t> skipped_by_reason_;
   std::deque<DeadLetter> dead_letters_;  // newest first
   std::set<std::string> revoked_;        // lost workers
   std::deque<std::string> revoked_in_order_;

@@ -1,9 +1,14 @@
+#include <cmath>
+#include <map>
+#include <string>
 #include <string_view>
 #include <utility>
 
+#include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "datastore/curation_policy.h"
 #include "datastore/memory/job_state.h"
+#include "datastore/response_check.h"
 
 namespace freshet {
 namespace {
@@ -15,7 +20,63 @@ std::vector<double> RewardsOf(const Group& group) {
   return rewards;
 }
 
+absl::Status CheckHistories(const char* of,
+                            const std::map<std::string, RolloutHistory>& histories) {
+  for (const auto& [name, history] : histories) {
+    const bool good = std::isfinite(history.samples) && history.samples > 0 &&
+                      history.successes >= 0 && history.successes <= history.samples &&
+                      history.longest >= 0;
+    if (!good) {
+      return InvalidArgument("the history of ", of, " '", name, "' has ", history.successes,
+                             " successes of ", history.samples, " samples, the longest of ",
+                             history.longest, " tokens");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSuccess(const PooledSuccess& success, const PolicyVersion& committed) {
+  if (success.uid.empty()) return InvalidArgument("a success without a uid");
+  absl::Status checked = CheckResponse(*success.response, {0, 0, committed, /*needs_loss=*/true});
+  if (checked.ok() && success.response->finish == FinishReason::kNotAsked) {
+    checked = InvalidArgument("the policy was not asked");
+  }
+  if (checked.ok()) checked = CheckScore(success.score.get());
+  if (checked.ok()) return checked;
+  return InvalidArgument("success ", success.uid, ": ", Message(checked));
+}
+
 }  // namespace
+
+CurationState JobState::Curation() const {
+  CurationState state{pool_.by_prompt(), histories_.rows(), histories_.tasks()};
+  if (options_.adaptive.has_value()) state.min_reward = options_.adaptive->min_reward;
+  return state;
+}
+
+absl::Status JobState::RestoreCuration(CurationState state) {
+  FRESHET_RETURN_IF_ERROR(CheckHistories("row", state.rows));
+  FRESHET_RETURN_IF_ERROR(CheckHistories("task", state.tasks));
+  for (const auto& [prompt, success] : state.successes) {
+    FRESHET_RETURN_IF_ERROR(CheckSuccess(success, Committed()));
+  }
+  if (options_.adaptive.has_value() && options_.adaptive->min_reward == state.min_reward) {
+    histories_ = RolloutHistories(std::move(state.rows), std::move(state.tasks));
+  }
+  if (!options_.replay.has_value()) return absl::OkStatus();
+  for (auto& [prompt, success] : state.successes) {
+    if (success.score->reward < options_.replay->min_reward) continue;
+    AddSuccess(prompt, std::move(success));
+  }
+  return absl::OkStatus();
+}
+
+void JobState::AddSuccess(const std::string& prompt, PooledSuccess success) {
+  success.oldest =
+      ComputeLossWindow(options_.BoundOf(/*replayed=*/true), steps_.version(), *success.response)
+          .min_version;
+  pool_.Add(prompt, std::move(success), *options_.replay, steps_.version());
+}
 
 void JobState::Adapt(Group& group) {
   const RolloutDecision decision = histories_.Decide(*options_.adaptive, options_.group_size,
@@ -42,11 +103,8 @@ void JobState::Replay(Group& group) {
   const SampleSlot* const kept =
       decision.keep.has_value() ? &group.samples[static_cast<size_t>(*decision.keep)] : nullptr;
   if (kept != nullptr && kept->response->finish != FinishReason::kNotAsked) {
-    const int64_t oldest =
-        ComputeLossWindow(options_.BoundOf(/*replayed=*/true), steps_.version(), *kept->response)
-            .min_version;
-    const std::string uid = SampleUid(options_.job, KeyOf(group, *decision.keep));
-    pool_.Add(prompt, {uid, kept->response, kept->score, oldest}, options, steps_.version());
+    AddSuccess(prompt, {SampleUid(options_.job, KeyOf(group, *decision.keep)), kept->response,
+                        kept->score});
   }
   if (!decision.replace.has_value()) return;
   const PooledSuccess* success = pool_.Find(prompt);

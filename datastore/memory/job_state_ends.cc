@@ -127,7 +127,7 @@ void JobState::EndAttempt(Group& group, const std::string& label, const std::str
   WriteEndRows(group, LedgerEvent::kRequeued, label, detail);
   ForgetTokens(group);
   ++group.attempt;
-  group.samples.assign(group.samples.size(), SampleSlot{});
+  group.samples.assign(static_cast<size_t>(options_.group_size), SampleSlot{});
   group.min_version = group.max_version = 0;
   groups_.Move(group, GroupState::kRequeued, now);
   Changed(Topic::kAdmission);
@@ -206,7 +206,9 @@ LedgerRow JobState::SampleRow(const Group& group, int32_t index, int64_t step,
 
 void JobState::WriteEndRows(const Group& group, LedgerEvent event, const std::string& label,
                             const std::string& detail) {
-  ++ended_by_reason_[StrCat(freshet::Name(event), "(", label, ")")];
+  const std::string reason = StrCat(freshet::Name(event), "(", label, ")");
+  ++ended_by_reason_[reason];
+  if (group.skipped > 0) skipped_by_reason_[reason] += group.skipped;
   const bool any = group.HasTokens();
   for (size_t i = 0; i < group.samples.size(); ++i) {
     const Response& tokens = group.samples[i].Tokens();

@@ -31,6 +31,7 @@ StoreStats JobState::Stats() const {
   stats.filtered_in_a_row = filtered_in_a_row_;
   stats.pooled_successes = pool_.size();
   stats.ended_by_reason.assign(ended_by_reason_.begin(), ended_by_reason_.end());
+  stats.skipped_by_reason.assign(skipped_by_reason_.begin(), skipped_by_reason_.end());
   return stats;
 }
 

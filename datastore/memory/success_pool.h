@@ -3,21 +3,14 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
 #include <utility>
 
-#include "datastore/trajectory_store.h"
+#include "datastore/curation_policy.h"
+#include "datastore/curation_state.h"
 
 namespace freshet {
-
-struct PooledSuccess {
-  std::string uid;
-  std::shared_ptr<const Response> response;
-  std::shared_ptr<const Score> score;
-  int64_t oldest = 0;  // version of its oldest loss-bearing token
-};
 
 // The job's pool of rare successes, one per prompt (TrajectoryStore). Confined to one thread at a
 // time.
@@ -30,6 +23,7 @@ class SuccessPool {
   void Add(const std::string& prompt, PooledSuccess success, const ReplayOptions& options,
            int64_t version);
   int64_t size() const { return static_cast<int64_t>(by_prompt_.size()); }
+  const std::map<std::string, PooledSuccess>& by_prompt() const { return by_prompt_; }
 
  private:
   std::map<std::string, PooledSuccess> by_prompt_;

@@ -5,7 +5,7 @@
 cmake_policy(VERSION 3.20)
 set(none)
 set(job job.lua)
-set(groups ${job} groups.lua curation.lua)
+set(groups ${job} groups.lua ends.lua curation.lua)
 set(steps ${groups} steps.lua)
 set(durability ${steps} durability.lua)
 set(evaluation ${job} evaluation.lua)

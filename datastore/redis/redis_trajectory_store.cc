@@ -146,8 +146,9 @@ absl::StatusOr<int64_t> RedisTrajectoryStore::Sweep() {
 
 absl::StatusOr<StoreStats> RedisTrajectoryStore::Stats() {
   FRESHET_ASSIGN_OR_RETURN(const ScriptAnswer answer, runner_.Run(trajectory_scripts::kStats, {}));
-  FRESHET_RETURN_IF_ERROR(answer.Expect(4));
-  FRESHET_ASSIGN_OR_RETURN(StoreStats stats, ParseStats(answer.values[0], answer.values[1]));
+  FRESHET_RETURN_IF_ERROR(answer.Expect(5));
+  FRESHET_ASSIGN_OR_RETURN(StoreStats stats,
+                           ParseStats(answer.values[0], answer.values[1], answer.values[4]));
   FRESHET_ASSIGN_OR_RETURN(stats.calls, ParseCalls(answer.values[2], answer.values[3]));
   return stats;
 }

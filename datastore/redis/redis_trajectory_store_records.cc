@@ -62,6 +62,19 @@ std::string StopText(std::string_view kind, const ReasonNumbers& numbers,
   return StrCat("request served: ", numbers.count, " groups asked for");
 }
 
+// Pairs of a reason and a number, sorted.
+absl::StatusOr<std::vector<std::pair<std::string, int64_t>>> ParseReasonCounts(
+    const RedisReply& reply) {
+  std::vector<std::pair<std::string, int64_t>> reasons;
+  reasons.reserve(reply.items.size() / 2);
+  for (size_t i = 0; i + 1 < reply.items.size(); i += 2) {
+    FRESHET_ASSIGN_OR_RETURN(const int64_t number, ParseNumber(reply.items[i + 1].text));
+    reasons.emplace_back(reply.items[i].text, number);
+  }
+  std::sort(reasons.begin(), reasons.end());
+  return reasons;
+}
+
 }  // namespace
 
 std::string PausedText(int64_t filtered) { return StrCat("job paused: ", FilteredText(filtered)); }
@@ -203,7 +216,8 @@ absl::StatusOr<Explanation> EdgeText(const RedisReply& edge, const RedisStoreCon
   return explanation;
 }
 
-absl::StatusOr<StoreStats> ParseStats(const RedisReply& counters, const RedisReply& reasons) {
+absl::StatusOr<StoreStats> ParseStats(const RedisReply& counters, const RedisReply& reasons,
+                                      const RedisReply& skipped_reasons) {
   std::map<std::string, int64_t> numbers;
   for (size_t i = 0; i + 1 < counters.items.size(); i += 2) {
     FRESHET_ASSIGN_OR_RETURN(numbers[counters.items[i].text],
@@ -212,6 +226,7 @@ absl::StatusOr<StoreStats> ParseStats(const RedisReply& counters, const RedisRep
   StoreStats stats;
   for (int state = 0; state < kNumGroupStates; ++state) {
     stats.groups[state] = numbers[StrCat("n", state)];
+    stats.skipped[state] = numbers[StrCat("s", state)];
     stats.transitions[state] = numbers[StrCat("t", state)];
     stats.time_in_state[state] = absl::Microseconds(numbers[StrCat("d", state)]);
   }
@@ -236,11 +251,8 @@ absl::StatusOr<StoreStats> ParseStats(const RedisReply& counters, const RedisRep
   stats.limited_groups = numbers["limited_groups"];
   stats.generation = {numbers["generated_tokens"], absl::Microseconds(numbers["idle_us"]),
                       absl::Microseconds(numbers["swap_us"])};
-  for (size_t i = 0; i + 1 < reasons.items.size(); i += 2) {
-    FRESHET_ASSIGN_OR_RETURN(const int64_t groups, ParseNumber(reasons.items[i + 1].text));
-    stats.ended_by_reason.emplace_back(reasons.items[i].text, groups);
-  }
-  std::sort(stats.ended_by_reason.begin(), stats.ended_by_reason.end());
+  FRESHET_ASSIGN_OR_RETURN(stats.ended_by_reason, ParseReasonCounts(reasons));
+  FRESHET_ASSIGN_OR_RETURN(stats.skipped_by_reason, ParseReasonCounts(skipped_reasons));
   return stats;
 }
 

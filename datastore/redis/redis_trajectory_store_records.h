@@ -90,7 +90,8 @@ absl::StatusOr<LeaseReason> ParseLeaseReason(std::string_view reason,
 absl::StatusOr<Explanation> EdgeText(const RedisReply& edge, const RedisStoreConfig& config);
 
 // Counters from stats.lua.
-absl::StatusOr<StoreStats> ParseStats(const RedisReply& counters, const RedisReply& reasons);
+absl::StatusOr<StoreStats> ParseStats(const RedisReply& counters, const RedisReply& reasons,
+                                      const RedisReply& skipped_reasons);
 
 // Prompts that have ended, given the live ordinals.
 PromptCursor CursorOf(int64_t high_water, std::vector<int64_t> live, const PromptCursor& origin);

@@ -5,9 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "model/kv_cache_size.h"
 #include "rollout/engine/paged_attention.h"
 #include "rollout/engine/running_group.h"
+#include "rollout/engine/sampling.h"
 
 namespace freshet {
 
@@ -40,6 +42,12 @@ struct EngineBatch {
     --room;
   }
 };
+
+// The tokens that are drawn first: from each want's row of `logits` [wants.size()][vocab_size] for
+// its sample, or for all of the group's that have no tokens yet. In the order of the wants and
+// samples. Draws with the threads of `pool`.
+std::vector<SampledToken> DrawFirst(const EngineBatch& batch, const float* logits,
+                                    int64_t vocab_size, ThreadPool& pool);
 
 }  // namespace freshet
 

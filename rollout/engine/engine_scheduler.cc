@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
 #include <iterator>
 #include <new>
 #include <utility>
@@ -30,7 +29,7 @@ EngineScheduler::EngineScheduler(const ModelConfig& config, const EngineLimits& 
     : config_(config),
       limits_(limits),
       cache_(cache),
-      prefixes_(cache.num_blocks()),
+      prefixes_(cache, limits.prefix_cache),
       average_length_(static_cast<double>(limits.expected_new_tokens)) {}
 
 int64_t EngineScheduler::ExpectedTokens(const SamplingParams& sampling) const {
@@ -159,7 +158,7 @@ void EngineScheduler::FillFromGroup(RunningGroup& group, EngineBatch& batch) {
   // Queries hold the table's address, so it must not be reallocated while a batch is built.
   group.blocks.reserve(static_cast<size_t>(KvBlocks(group.prompt_size())));
   if (group.blocks.empty()) {
-    Reuse(group.request.lane, group.request.prompt_ids, 0, group.blocks);
+    prefixes_.Reuse(group.request.lane, group.request.prompt_ids, 0, group.blocks);
     group.found = group.fed = static_cast<int64_t>(group.blocks.size()) * kKvBlockTokens;
     counters_.tokens_reused += group.found;
   }
@@ -216,7 +215,7 @@ std::vector<GenerationOutput> EngineScheduler::Accept(Lane lane, const EngineBat
     if (want.sample != nullptr) continue;
     RunningGroup& group = *want.group;
     counters_.tokens_prefilled += group.prompt_size() - std::exchange(group.found, 0);
-    if (!group.mixed) Retain(lane, group.request.prompt_ids, group.blocks);
+    if (!group.mixed) prefixes_.Retain(lane, group.request.prompt_ids, group.blocks);
     if (config_.scalar_head) continue;
     for (RunningSample& sample : group.samples) Fork(group, sample);
   }
@@ -225,7 +224,7 @@ std::vector<GenerationOutput> EngineScheduler::Accept(Lane lane, const EngineBat
     RemoveFinished(lane);
     return finished;
   }
-  std::vector<SampledToken> first = DrawFirst(batch, logits, pool);
+  std::vector<SampledToken> first = DrawFirst(batch, logits, config_.vocab_size, pool);
   auto next = first.begin();
   std::vector<GenerationOutput> finished;
   for (size_t i = 0; i < batch.wants.size(); ++i) {
@@ -256,7 +255,8 @@ void EngineScheduler::Fork(RunningGroup& group, RunningSample& sample) {
     }
     sample.forked = true;
     if (!sample.response.response_ids.empty() && !group.mixed) {
-      Reuse(group.request.lane, Tokens(group, sample.response.response_ids), shared, sample.blocks);
+      prefixes_.Reuse(group.request.lane, Tokens(group, sample.response.response_ids), shared,
+                      sample.blocks);
     }
     if (static_cast<int64_t>(sample.blocks.size()) > shared) {
       sample.fed =
@@ -270,44 +270,6 @@ void EngineScheduler::Fork(RunningGroup& group, RunningSample& sample) {
     cache_.CopyPrefix(group.blocks[static_cast<size_t>(shared)],
                       sample.blocks[static_cast<size_t>(shared)], tail);
   }
-}
-
-std::vector<SampledToken> EngineScheduler::DrawFirst(const EngineBatch& batch, const float* logits,
-                                                     ThreadPool& pool) const {
-  struct Draw {
-    const RunningGroup* group;
-    const RunningSample* sample;
-    const float* row;
-  };
-  std::vector<Draw> draws;
-  for (size_t i = 0; i < batch.wants.size(); ++i) {
-    const EngineBatch::Want& want = batch.wants[i];
-    const float* row = logits + static_cast<int64_t>(i) * config_.vocab_size;
-    if (want.sample != nullptr) {
-      draws.push_back({want.group, want.sample, row});
-      i += want.sample->draft.size();
-      continue;
-    }
-    for (const RunningSample& sample : want.group->samples) {
-      // Kept tokens are fed first.
-      if (sample.response.response_ids.empty()) draws.push_back({want.group, &sample, row});
-    }
-  }
-  std::vector<SampledToken> tokens(draws.size());
-  std::vector<std::exception_ptr> thrown(draws.size());
-  pool.For(std::ssize(draws), [&](int64_t i, int) {
-    const auto place = static_cast<size_t>(i);
-    const Draw& draw = draws[place];
-    try {
-      tokens[place] = DrawNext(draw.group->request, *draw.sample, draw.row, config_.vocab_size);
-    } catch (...) {
-      thrown[place] = std::current_exception();
-    }
-  });
-  for (const std::exception_ptr& error : thrown) {
-    if (error != nullptr) std::rethrow_exception(error);
-  }
-  return tokens;
 }
 
 std::vector<GenerationOutput> EngineScheduler::TakeScores(Lane lane, const EngineBatch& batch,
@@ -381,46 +343,16 @@ void EngineScheduler::RemoveFinished(Lane lane) {
   std::erase_if(groups, [](const RunningGroup& group) { return group.samples.empty(); });
 }
 
-// The last blocks are then the first to be taken for other tokens.
-void EngineScheduler::ReleaseLastFirst(const std::vector<int32_t>& blocks) {
-  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) cache_.Release(*block);
-}
-
-int32_t EngineScheduler::AllocateBlock() {
-  const int32_t block = cache_.Allocate();
-  prefixes_.Erase(block);
-  return block;
-}
-
-void EngineScheduler::Reuse(Lane lane, const std::vector<int32_t>& tokens, int64_t skip,
-                            std::vector<int32_t>& table) {
-  if (!limits_.prefix_cache) return;
-  const std::vector<int32_t> before_last(tokens.begin(), tokens.end() - 1);
-  const std::vector<int32_t> found = prefixes_.Find(static_cast<int>(lane), before_last);
-  for (size_t b = static_cast<size_t>(skip); b < found.size(); ++b) {
-    cache_.AddReference(found[b]);
-    table.push_back(found[b]);
-  }
-}
-
-void EngineScheduler::Retain(Lane lane, const std::vector<int32_t>& tokens,
-                             const std::vector<int32_t>& table) {
-  if (!limits_.prefix_cache) return;
-  for (const int32_t block : prefixes_.Insert(static_cast<int>(lane), tokens, table)) {
-    cache_.SetRetained(block, true);
-  }
-}
-
 void EngineScheduler::Unload(const RunningGroup& group, RunningSample& sample, bool retain) {
   if (retain && sample.forked && group.prompt_done() && !group.computing && !group.mixed) {
     try {
       std::vector<int32_t> tokens = Tokens(group, sample.response.response_ids);
       tokens.resize(static_cast<size_t>(group.prompt_size() + sample.fed));
-      Retain(group.request.lane, tokens, sample.blocks);
+      prefixes_.Retain(group.request.lane, tokens, sample.blocks);
     } catch (const std::bad_alloc&) {  // the blocks are released all the same
     }
   }
-  ReleaseLastFirst(sample.blocks);
+  prefixes_.Release(sample.blocks);
   sample.blocks.clear();
   sample.forked = false;
   sample.fed = 0;
@@ -428,7 +360,7 @@ void EngineScheduler::Unload(const RunningGroup& group, RunningSample& sample, b
 
 void EngineScheduler::Unload(RunningGroup& group, bool retain) {
   for (RunningSample& sample : group.samples) Unload(group, sample, retain);
-  ReleaseLastFirst(group.blocks);
+  prefixes_.Release(group.blocks);
   group.blocks.clear();
   group.fed = group.found = 0;
   group.mixed = group.computing = false;
@@ -452,9 +384,7 @@ std::vector<GenerationOutput> EngineScheduler::Cancel(int64_t request_id) {
 }
 
 void EngineScheduler::WeightsChanged(Lane lane, bool recompute) {
-  for (const int32_t block : prefixes_.Clear(static_cast<int>(lane))) {
-    cache_.SetRetained(block, false);
-  }
+  prefixes_.Clear(lane);
   for (RunningGroup& group : groups_[static_cast<int>(lane)]) {
     // Blocks may be shared with other groups, which compute them again too.
     if (recompute) {

@@ -11,7 +11,7 @@
 #include "rollout/engine/engine_batch.h"
 #include "rollout/engine/inference_engine.h"
 #include "rollout/engine/kv_block_pool.h"
-#include "rollout/engine/prefix_index.h"
+#include "rollout/engine/prefix_cache.h"
 #include "rollout/engine/sampling.h"
 
 namespace freshet {
@@ -67,7 +67,7 @@ class EngineScheduler {
   void WeightsChanged(Lane lane, bool recompute);
 
   // A block of the cache for the caller, who must release it. See KvBlockPool::Allocate.
-  int32_t AllocateBlock();
+  int32_t AllocateBlock() { return prefixes_.Allocate(); }
   const EngineLimits& limits() const { return limits_; }
   // Running samples, cache and counters; the rest is 0.
   EngineStats stats() const;
@@ -76,16 +76,6 @@ class EngineScheduler {
   void FillFromGroup(RunningGroup& group, EngineBatch& batch);
   void FillFromSample(RunningGroup& group, RunningSample& sample, EngineBatch& batch);
   void Fork(RunningGroup& group, RunningSample& sample);
-  // References the blocks of the longest prefix of `tokens` that is in the cache, except the last
-  // token, from the `skip`th block on, and appends them to `table`.
-  void Reuse(Lane lane, const std::vector<int32_t>& tokens, int64_t skip,
-             std::vector<int32_t>& table);
-  // Makes the blocks that hold `tokens` available to later sequences.
-  void Retain(Lane lane, const std::vector<int32_t>& tokens, const std::vector<int32_t>& table);
-  // The tokens that are drawn first: from each want's row for its sample, or for all of the group's
-  // that have no tokens yet. In the order of the wants and samples.
-  std::vector<SampledToken> DrawFirst(const EngineBatch& batch, const float* logits,
-                                      ThreadPool& pool) const;
   // Ends pooled requests with their rows of `scores` [batch.wants.size()].
   static std::vector<GenerationOutput> TakeScores(Lane lane, const EngineBatch& batch,
                                                   const float* scores);
@@ -106,12 +96,11 @@ class EngineScheduler {
   // Releases the blocks; later sequences may find them if `retain`. The tokens stay.
   void Unload(const RunningGroup& group, RunningSample& sample, bool retain);
   void Unload(RunningGroup& group, bool retain);
-  void ReleaseLastFirst(const std::vector<int32_t>& blocks);
 
   const ModelConfig config_;
   const EngineLimits limits_;
   KvBlockPool& cache_;
-  PrefixIndex prefixes_;
+  PrefixCache prefixes_;
   std::list<RunningGroup> groups_[kNumLanes];
   int64_t running_ = 0;  // samples, also of preempted groups
   int64_t last_arrival_ = 0;

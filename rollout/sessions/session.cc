@@ -17,6 +17,11 @@ constexpr size_t kMaxSessionBytes = size_t{16} << 20;
 // which happens rarely, and hardly ever twice.
 constexpr int kMaxPlans = 8;
 
+// Whether a request failed because of the engine rather than its client.
+bool IsEngineFault(const absl::Status& status) {
+  return absl::IsInternal(status) || absl::IsUnavailable(status);
+}
+
 }  // namespace
 
 Session::Session(SessionOptions options, const Tokenizer& tokenizer)
@@ -259,7 +264,7 @@ void Session::SetLimit(int64_t request, std::optional<EpisodeLimit> limit) {
 }
 
 void Session::SetEngineError(int64_t request, const absl::Status& status) {
-  if (absl::IsInternal(status) || absl::IsUnavailable(status)) {
+  if (IsEngineFault(status)) {
     engine_error_ = status;
     failed_before_ = begun_;
   } else if (request > failed_before_) {
@@ -276,7 +281,8 @@ void Session::End(int64_t request, const absl::Status& status, std::string answe
   conversation.open = false;
   SetEngineError(request, status);
   if (!status.ok() || open.tokens.empty()) {
-    // Its tokens count, because the client of a stream may have read them.
+    // If it was the client who left, its tokens count: it may have read them in a stream.
+    if (IsEngineFault(status)) tokens_ -= std::ssize(open.tokens);
     if (!open.tokens.empty()) ++failed_;
     if (conversation.recorded == nullptr) conversations_.erase(open.conversation);
     return;

@@ -33,7 +33,8 @@ struct SessionOptions {
   // 1: every request must append to the first one. Otherwise a request that appends to none begins
   // another conversation.
   int32_t max_conversations = 1;
-  // Sampled tokens of all requests, with failed ones. At the limit the open ones are cut off.
+  // Sampled tokens of all requests, with failed ones unless the engine failed them. At the limit
+  // the open ones are cut off.
   int64_t max_tokens = std::numeric_limits<int64_t>::max();
   int32_t max_requests = 1000;  // with those that failed after their first token
   int32_t max_repeats = 3;      // of one answer; each is in memory until its client has read it
@@ -67,9 +68,9 @@ struct SessionRecord {
 // Records conversations over several requests. Sampled tokens are kept as they were sampled: a
 // later request must repeat what was said in a conversation and append to it, and only what it
 // appends is tokenized. A request that fails or is cancelled is not recorded; the tokens that it
-// sampled count towards max_tokens. One with the digest
-// of a conversation's latest answered request gets its answer again, which may have been lost on
-// its way.
+// sampled count towards max_tokens, unless the engine failed it (INTERNAL, UNAVAILABLE). One with
+// the digest of a conversation's latest answered request gets its answer again, which may have been
+// lost on its way.
 //
 // Several conversations have their requests at the same time, one each; a second request that
 // continues the same conversation begins another one. A conversation's number is the lowest that is
@@ -180,7 +181,7 @@ class Session {
   int64_t begun_ ABSL_GUARDED_BY(mu_) = 0;     // requests, with refused ones; the latest number
   int32_t answered_ ABSL_GUARDED_BY(mu_) = 0;  // requests
   int32_t failed_ ABSL_GUARDED_BY(mu_) = 0;    // requests that failed after their first token
-  int64_t tokens_ ABSL_GUARDED_BY(mu_) = 0;    // sampled by all requests
+  int64_t tokens_ ABSL_GUARDED_BY(mu_) = 0;    // that count towards max_tokens
   bool cut_ ABSL_GUARDED_BY(mu_) = false;      // a request was cut off or refused by max_tokens
   std::optional<EpisodeLimit> limit_ ABSL_GUARDED_BY(mu_);
   int64_t limit_of_ ABSL_GUARDED_BY(mu_) = 0;  // the request that limit_ is about

@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t kAgentStream = 0x6167656e74ULL;
 
 // In place of what a policy that was not asked would have said: a context and a token after it,
-// since a segment has both.
+// since a segment has both. Any id will do, as CompletionIds leaves them out.
 Response NotAsked(const SamplingParams& sampling, PolicyVersion policy) {
   Response response;
   response.response_ids.assign(2, sampling.stop_ids.empty() ? 0 : sampling.stop_ids.front());

@@ -32,7 +32,7 @@ class TrajectoryStoreCurationContract : public TrajectoryStoreContract {
     const GroupLease lease = lease_ = Lease(version, 1)[0];
     puts_.clear();
     for (size_t i = 0; i < rewards.size(); ++i) {
-      Response response = ResponseAt(version, 3 + static_cast<int32_t>(i));
+      Response response = ResponseAt(version, 3 + static_cast<int32_t>(i), lineage_);
       for (int32_t& id : response.response_ids) {
         id = static_cast<int32_t>(10 * prompt.ordinal + static_cast<int64_t>(i));
       }
@@ -370,6 +370,34 @@ TEST_P(TrajectoryStoreCurationContract, AnAttemptKeepsItsSizeAndTheNextOneGetsIt
   EXPECT_EQ(kept.max_new_tokens, smaller.max_new_tokens);
   const GroupLease whole = LeaseOf(0, 0);
   EXPECT_THAT(whole.missing, SizeIs(4));
+}
+
+TEST_P(TrajectoryStoreCurationContract, SamplesThatSmallerGroupsDoNotHaveAreCountedByState) {
+  Adapt();
+  const auto skipped = [this](GroupState state) {
+    return Stats().skipped[static_cast<size_t>(state)];
+  };
+  Group(0, 0, {1, 1, 1, 1});
+  Train(1);
+  EXPECT_EQ(skipped(GroupState::kTrained), 0);
+  const GroupLease lease = LeaseOf(0, 1);
+  EXPECT_EQ(skipped(GroupState::kLeased), 2);
+  ASSERT_TRUE(store().ReturnLease(lease.token, {}, {}).ok());
+  EXPECT_EQ(skipped(GroupState::kLeased), 0);
+  EXPECT_EQ(skipped(GroupState::kRequeued), 0) << "the next attempt's size is not decided";
+  EXPECT_EQ(Stats().skipped_by_reason,
+            (std::vector<std::pair<std::string, int64_t>>{{"requeued(returned)", 2}}));
+  EXPECT_EQ(Group(0, 1, {1, 0}), lease.ordinal);
+  EXPECT_EQ(skipped(GroupState::kReady), 2);
+  ASSERT_TRUE(NextBatch(2).ready);
+  EXPECT_EQ(skipped(GroupState::kReady), 0);
+  EXPECT_EQ(skipped(GroupState::kClaimed), 2);
+  Train(2);
+  EXPECT_EQ(skipped(GroupState::kClaimed), 0);
+  EXPECT_EQ(skipped(GroupState::kTrained), 2);
+  ASSERT_TRUE(store().MarkDurable(epoch_, 2, "sha").ok());
+  EXPECT_EQ(skipped(GroupState::kTrained), 0);
+  EXPECT_EQ(skipped(GroupState::kDurable), 2);
 }
 
 }  // namespace freshet

@@ -82,6 +82,13 @@ class TrajectoryStoreContract : public testing::TestWithParam<StoreBackend> {
     return *store_;
   }
 
+  // The next store() call creates another store, which starts at `origin`.
+  void ReplaceStore(StoreOrigin origin) {
+    origin_ = std::move(origin);
+    lineage_ = origin_.policy.lineage;
+    store_ = nullptr;
+  }
+
   static Prompt PromptAt(int64_t ordinal) {
     Prompt prompt;
     prompt.ordinal = ordinal;

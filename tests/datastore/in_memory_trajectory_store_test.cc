@@ -1,6 +1,7 @@
 #include "datastore/memory/in_memory_trajectory_store.h"
 
 #include <atomic>
+#include <limits>
 #include <memory>
 #include <set>
 #include <string>
@@ -29,6 +30,118 @@ INSTANTIATE_TEST_SUITE_P(Memory, TrajectoryStoreCurationContract,
 INSTANTIATE_TEST_SUITE_P(Memory, EvaluationStoreContract,
                          testing::Values(StoreBackend{"InMemory", CreateInMemory}),
                          StoreBackendName);
+
+// What curation knows is restored in a store that forks from the first one.
+class InMemoryCuration : public TrajectoryStoreCurationContract {
+ protected:
+  InMemoryTrajectoryStore& memory() { return dynamic_cast<InMemoryTrajectoryStore&>(store()); }
+  // The process ends; the next one starts from a checkpoint of `version`.
+  void Fork(int64_t version) {
+    StoreOrigin origin;
+    origin.policy = {1, version};
+    origin.epoch = 1;
+    origin.resumed = true;
+    origin.cursor.low_water = next_ordinal_;
+    ReplaceStore(origin);
+  }
+  absl::Status Restore(const CurationState& state) { return memory().RestoreCuration(state); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Memory, InMemoryCuration,
+                         testing::Values(StoreBackend{"InMemory", CreateInMemory}),
+                         StoreBackendName);
+
+TEST_P(InMemoryCuration, AForkReplaysSuccessesOfItsOriginUpToTheirAge) {
+  OpenEpoch();
+  Group(0, 0, {0, 1});
+  Train(1);
+  Group(7, 1, {0, 1});
+  Train(2);
+  const CurationState state = memory().Curation();
+  Fork(2);
+  ASSERT_EQ(Restore(state), absl::OkStatus());
+  EXPECT_EQ(Stats().pooled_successes, 2);
+  OpenEpoch(2);
+  Group(0, 2, {0, 0.5});
+  const NextBatchReply batch = NextBatch(3);
+  ASSERT_TRUE(batch.ready) << batch.reason;
+  const SampleView& copy = batch.groups[0].samples[0].sample;
+  EXPECT_EQ(copy.replay_of, "job/0/0/1");
+  EXPECT_EQ(copy.response->response_ids, std::vector<int32_t>(4, 1));
+  EXPECT_EQ(copy.score->reward, 1.0);
+  EXPECT_EQ(batch.groups[0].samples[0].min_version, 0);
+  Train(3);
+  TrainOthers(4, 4);
+  Group(0, 4, {0, 0});  // may be trained from version 5 on, where its success is too old
+  EXPECT_EQ(Stats().replayed_samples, 1);
+  Train(5);
+  Group(7, 4, {0, 0});
+  EXPECT_EQ(Stats().replayed_samples, 2) << "one version younger";
+}
+
+TEST_P(InMemoryCuration, AForkKnowsTheHistoriesOfItsOrigin) {
+  Adapt();
+  Group(0, 0, {1, 1, 1, 1});
+  const CurationState state = memory().Curation();
+  EXPECT_EQ(state.rows.size(), 1U);
+  Fork(0);
+  ASSERT_EQ(Restore(state), absl::OkStatus());
+  EXPECT_THAT(LeaseOf(0, 0).missing, SizeIs(2));
+  EXPECT_EQ(memory().Curation().tasks, state.tasks);
+}
+
+TEST_P(InMemoryCuration, WhatTheOptionsDoNotAdmitIsLeftOut) {
+  options_.adaptive = AdaptiveOptions{2, 1.0, 2.0};
+  OpenEpoch();
+  Group(0, 0, {0, 1});
+  Train(1);
+  Group(7, 1, {0, 3});
+  const CurationState state = memory().Curation();
+  EXPECT_EQ(state.successes.size(), 2U);
+  options_.replay->min_reward = 2;
+  options_.adaptive->min_reward = 2;
+  Fork(1);
+  ASSERT_EQ(Restore(state), absl::OkStatus());
+  EXPECT_EQ(Stats().pooled_successes, 1);
+  EXPECT_THAT(memory().Curation().rows, IsEmpty()) << "they counted other successes";
+  options_.replay = ReplayOptions{4, 1.0, /*capacity=*/1, 1};
+  Fork(1);
+  ASSERT_EQ(Restore(state), absl::OkStatus());
+  EXPECT_EQ(memory().Curation().successes.begin()->second.oldest, 1) << "the newest one";
+  options_.replay->capacity = 8;
+  Fork(5);
+  ASSERT_EQ(Restore(state), absl::OkStatus());
+  EXPECT_EQ(Stats().pooled_successes, 1) << "the other one is 5 versions old";
+  options_.replay.reset();
+  Fork(1);
+  ASSERT_EQ(Restore(state), absl::OkStatus());
+  EXPECT_EQ(Stats().pooled_successes, 0);
+}
+
+TEST_P(InMemoryCuration, AStateThatNoStoreHadIsRefused) {
+  const auto with = [](const Response& response, double reward = 1, std::string uid = "job/0/0/0") {
+    CurationState state;
+    state.successes["row"] = {std::move(uid), std::make_shared<const Response>(response),
+                              ScoreOf(reward).score};
+    return state;
+  };
+  ASSERT_EQ(Restore(with(ResponseAt(0))), absl::OkStatus());
+  EXPECT_EQ(Restore(with(ResponseAt(1))).code(), kInvalid) << "a version that is not committed";
+  EXPECT_EQ(Restore(with(ResponseAt(0, 3, /*lineage=*/1))).code(), kInvalid);
+  EXPECT_EQ(Restore(with(NotAskedAt(0))).code(), kInvalid);
+  EXPECT_EQ(Restore(with(Response())).code(), kInvalid);
+  EXPECT_EQ(Restore(with(ResponseAt(0), 1, "")).code(), kInvalid);
+  const double infinite = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(Restore(with(ResponseAt(0), infinite)).code(), kInvalid);
+  for (const RolloutHistory& impossible :
+       {RolloutHistory{2, 1, 1}, RolloutHistory{-1, 1, 1}, RolloutHistory{0, 0, 0},
+        RolloutHistory{1, infinite, 1}, RolloutHistory{1, 1, -1}}) {
+    CurationState state;
+    state.tasks["task"] = impossible;
+    EXPECT_EQ(Restore(state).code(), kInvalid);
+  }
+  EXPECT_EQ(Stats().pooled_successes, 1) << "that of the good state";
+}
 
 StoreOptions SmallJob() {
   StoreOptions options;

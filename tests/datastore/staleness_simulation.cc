@@ -10,6 +10,7 @@
 #include "datastore/memory/in_memory_trajectory_store.h"
 #include "tests/datastore/event_queue.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/simulated_response.h"
 
 namespace freshet {
 namespace {
@@ -127,7 +128,7 @@ class Simulation {
       const int32_t index = lease.missing[i];
       queue_.After(seconds, [this, engine, lease, i, index, begin_version, vanishes] {
         const absl::Status status = store_->PutSample(
-            lease.token, index, Respond(lease.partials[i], begin_version, engines_[engine]));
+            lease.token, index, FinishAcross(lease.partials[i], begin_version, engines_[engine]));
         if (status.ok()) return;
         if (status.code() == absl::StatusCode::kFailedPrecondition) {
           ++result_.refused_zombies;
@@ -170,23 +171,11 @@ class Simulation {
       if (dice_.Chance(0.3)) continue;
       indices.push_back(lease.missing[i]);
       partials.push_back(dice_.Chance(0.5)
-                             ? Respond(lease.partials[i], begin_version, engines_[engine])
+                             ? FinishAcross(lease.partials[i], begin_version, engines_[engine])
                              : Response{});
     }
     // Refused if one of these samples is finished or the lease has ended; then the lease expires.
     (void)store_->ReturnLease(lease.token, indices, partials);
-  }
-  // Extends `response` by one token of the version at lease time and one of the current version.
-  static Response Respond(Response response, int64_t first, int64_t last) {
-    for (const int64_t version : {first, last}) {
-      const int32_t at = static_cast<int32_t>(response.response_ids.size());
-      response.response_ids.push_back(5);
-      response.behavior_logprobs.push_back(-1);
-      response.loss_mask.push_back(1);
-      response.spans.push_back({{0, version}, at, at + 1});
-    }
-    response.finish = FinishReason::kStop;
-    return response;
   }
 
   void Score() {

@@ -98,6 +98,9 @@ TEST(Validator, Filters) {
            Case{9, "filter: {min_mean_reward: 0.9, max_mean_reward: 0.1}",
                 "job.yaml:9: filter.min_mean_reward: must be at most max_mean_reward 0.1, got 0.9; "
                 "every group would be filtered"},
+           Case{9, "group_size: 1\nloss: {preset: reinforce_pp}\nfilter: {zero_variance: true}",
+                "job.yaml:11: filter.zero_variance: needs a group_size of at least 2, got 1; every "
+                "group would be filtered"},
        }) {
     Check(c);
   }

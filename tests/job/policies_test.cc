@@ -104,6 +104,17 @@ TEST(Policies, AnErrorThatOnePolicyMakesInAKeyOfTheFileNamesIt) {
               HasSubstr("policies.a.trainer.minibatches_per_step: must divide prompts_per_step 5"));
 }
 
+TEST(Policies, AgentsHaveTheSameGroupSize) {
+  const std::string agents =
+      "  a: {environment: {type: openai_agent, address: \"h:1\"}}\n"
+      "  b: {environment: {type: openai_agent, address: \"h:2\"}, group_size: 3}\n";
+  EXPECT_EQ(TeamErrors(agents),
+            "team.yaml:11: policies.b.group_size: must be that of policy a, 8, because agents play "
+            "each sample together; got 3\n");
+  EXPECT_EQ(TeamErrors(agents, {"group_size=4"}), "");
+  EXPECT_EQ(TeamErrors("  a:\n  b: {group_size: 3}\n"), "");
+}
+
 TEST(Policies, OverridesOfAPolicyAreNamedInErrors) {
   EXPECT_THAT(TeamErrors("  a:\n  b:\n", {"policies.a.seed=x"}),
               HasSubstr("--set: policies.a.seed: expected an integer"));

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the memory of `freshet plan` with the peak of `freshet local` for four shapes. The
+"""Compares the memory of `freshet plan` with the peak of `freshet local` for five shapes. The
 checkpoints are written from copies.
 
 usage: check_plan.py PROGRAMS [SHAPE]
@@ -27,14 +27,20 @@ tokenizer: {{type: char, alphabet: "0123456789={more}"}}
 dataset: {{type: copy, symbols: "0123456789", length: 8, train_rows: 800}}
 group_size: {group}
 prompts_per_step: 4
-rollout: {{max_new_tokens: {tokens}, min_new_tokens: {tokens}, threads: 2, kv_cache_bytes: {cache}}}
-staleness: {{max: 0}}
+rollout: {{max_new_tokens: {tokens}, min_new_tokens: {tokens}, threads: 2, kv_cache_bytes: {cache}, max_batch_tokens: {batch}}}
+staleness: {{max: {staleness}}}
 reward: {{components: {{exact: {{type: exact_match}}}}}}
 loss: {{preset: grpo, kl: {{kind: {kl}{coef}}}}}
 trainer: {{steps: 2, threads: 2, max_tokens_per_microbatch: 16384, activation_checkpointing: {checkpointing}}}
 optimizer: {{learning_rate: 1.0e-5}}
 checkpoint: {{every_steps: 1}}
 """
+DEFAULTS = dict(more="", batch=2048, staleness=0)
+# Gradients of a large vocabulary, tied. A step begins while a checkpoint is written from its copy.
+VOCABULARY = dict(kl="none", coef="", group=8, tokens=16, cache=32 * MIB, batch=512, staleness=1,
+                  checkpointing="false", more="".join(chr(0x4E00 + i) for i in range(20000)),
+                  config="hidden_size: 1024, num_hidden_layers: 2, num_attention_heads: 8, "
+                         "intermediate_size: 1024, tie_word_embeddings: true")
 SHAPES = {
     # Weights, gradients and moments.
     "state": dict(dtype="bf16", kl="k3", coef=", coef: 0.01", group=8, tokens=16, cache=32 * MIB, checkpointing="false",
@@ -50,11 +56,8 @@ SHAPES = {
                           checkpointing="true",
                           config="hidden_size: 256, num_hidden_layers: 16, num_attention_heads: 4, "
                                  "num_key_value_heads: 2, intermediate_size: 768"),
-    # The gradients of a large vocabulary, tied.
-    "vocabulary": dict(dtype="bf16", kl="none", coef="", group=8, tokens=16, cache=32 * MIB, checkpointing="false",
-                       more="".join(chr(0x4E00 + i) for i in range(20000)),
-                       config="hidden_size: 1024, num_hidden_layers: 2, num_attention_heads: 8, "
-                              "intermediate_size: 1024, tie_word_embeddings: true"),
+    "vocabulary": dict(dtype="bf16", **VOCABULARY),
+    "vocabulary-fp32": dict(dtype="fp32", **VOCABULARY),
 }
 
 
@@ -78,7 +81,7 @@ def main():
     for name in sys.argv[2:] or SHAPES:
         with tempfile.TemporaryDirectory() as text:
             folder = pathlib.Path(text)
-            (folder / "job.yaml").write_text(JOB.format(**{"more": ""} | SHAPES[name]))
+            (folder / "job.yaml").write_text(JOB.format(**DEFAULTS | SHAPES[name]))
             command = [str(programs / "freshet"), "plan", "job.yaml", "--json"]
             plan = json.loads(subprocess.run(command, cwd=folder, check=True,
                                              stdout=subprocess.PIPE).stdout)["local"]

@@ -46,9 +46,16 @@ TEST(JobPlan, StateOfTheTrainerFollowsFromTheParameters) {
   const int64_t optimizer = Bytes(plan.trainer, "optimizer state");  // 8 bytes per parameter
   EXPECT_GT(optimizer, 8 * 4 * (4 * 64 * 64 + 3 * 64 * 256));
   EXPECT_EQ(Bytes(plan.trainer, "weights"), optimizer / 8 * 6) << "fp32 and bf16";
-  EXPECT_EQ(Bytes(plan.trainer, "gradients"), optimizer) << "of two threads";
+  EXPECT_EQ(Bytes(plan.trainer, "gradients"), optimizer / 2) << "of one microbatch";
   EXPECT_EQ(Bytes(plan.trainer, "published versions"), optimizer / 8 * 4);
   EXPECT_EQ(Bytes(plan.rollout, "received versions"), optimizer / 8 * 4);
+}
+
+TEST(JobPlan, EveryThreadThatHasAMicrobatchHasGradients) {
+  TinyJob job = Bf16Job();
+  job["prompts_per_step"] = "100";
+  const JobPlan plan = Plan(job);
+  EXPECT_EQ(Bytes(plan.trainer, "gradients"), Bytes(plan.trainer, "optimizer state"));
 }
 
 TEST(JobPlan, AJobThatGeneratesHoldsWeightsOnly) {
@@ -96,7 +103,8 @@ TEST(JobPlan, RanksDivideWhatTheJobSays) {
   EXPECT_EQ(full.trainer.checkpoint_copy_bytes, numbers * 12) << "of all ranks";
   const auto state_of_others = [](const JobPlan& of) {
     return Bytes(of.trainer, "other ranks") -
-           3 * (Bytes(of.trainer, "program") + Bytes(of.trainer, "logits"));
+           3 * (Bytes(of.trainer, "program") + Bytes(of.trainer, "logits") +
+                Bytes(of.trainer, "gradients of embedding and head"));
   };
   EXPECT_LT(state_of_others(optimizer), state_of_others(none) * 6 / 10);
   EXPECT_LT(state_of_others(full), state_of_others(optimizer) * 7 / 10);
@@ -160,7 +168,8 @@ TEST(JobPlan, FasterHardwareAllowsMoreAndSmallerHardwareNeedsMoreDevices) {
   EXPECT_DOUBLE_EQ(fast.trainer.tokens_per_second, 2 * one.trainer.tokens_per_second);
   EXPECT_GT(one.rollout.tokens_per_second, 0);
 
-  const int64_t whole = Bytes(one.trainer, "activations") + Bytes(one.trainer, "logits");
+  const int64_t whole = Bytes(one.trainer, "activations") + Bytes(one.trainer, "logits") +
+                        Bytes(one.trainer, "gradients of embedding and head");
   const int64_t divided = Bytes(one.trainer, "weights") + Bytes(one.trainer, "gradients") +
                           Bytes(one.trainer, "optimizer state");
   hardware.memory_bytes = (whole + divided / 3) * 10 / 9 + 1000;

@@ -185,6 +185,27 @@ TEST_F(ResumePointTest, WallSecondsOfEarlierProcessesCount) {
   EXPECT_EQ(Find().wall_seconds, 13.5);
 }
 
+TEST_F(ResumePointTest, RewardsByTaskAreThoseOfTheSurvivingSteps) {
+  AppendLedger(OpenRow());
+  SaveCheckpoint({1, 3});
+  const auto add = [this](int64_t lineage, int64_t number, double reward) {
+    StepMetrics step;
+    step.lineage = lineage;
+    step.step = number;
+    step.task_rewards["a"] = reward;
+    step.task_samples["a"] = 4;
+    Append("metrics.jsonl", ToJson(step) + "\n");
+  };
+  for (int64_t step = 1; step <= 4; ++step) add(0, step, 0.25);
+  for (int64_t step = 3; step <= 5; ++step) add(1, step, 0.5);
+  std::vector<std::pair<int64_t, int64_t>> steps;
+  for (const ResumePoint::TaskRewards& step : Find().task_rewards) {
+    steps.emplace_back(step.lineage, step.step);
+    EXPECT_EQ(step.rewards.at("a"), step.lineage == 0 ? 0.25 : 0.5);
+  }
+  EXPECT_THAT(steps, ElementsAre(std::pair(0, 1), std::pair(0, 2), std::pair(1, 3)));
+}
+
 TEST_F(ResumePointTest, SetsWithAnEvaluationOfTheCheckpointAreDone) {
   AppendLedger(OpenRow());
   SaveCheckpoint({0, 6});

@@ -19,7 +19,7 @@ struct SimulatedLearnerOptions {
 // A model whose weights are the multiset of uids it was trained on, as sorted "uid count" lines.
 // The final weights therefore show how often each sample was trained, across crashes and redos.
 // Each step takes step_seconds.
-class SimulatedLearner final : public Learner {
+class SimulatedLearner final : public SingleProcessLearner {
  public:
   explicit SimulatedLearner(SimulatedLearnerOptions options) : options_(std::move(options)) {}
 

@@ -16,6 +16,7 @@ namespace freshet {
 //   optimizer.safetensors      moments; kMasterPrefix + NAME: the fp32 weights, unless those of
 //                              model.safetensors are fp32
 //   trainer_state.json         TrainingState
+//   further files              CheckpointContents::files
 //   manifest.json              written last: job, step, lineage, digest, writer epoch, and name,
 //                              size and SHA-256 of every other file
 // It is complete if the manifest lists config.json, model.safetensors and the two files above, and

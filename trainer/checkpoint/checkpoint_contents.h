@@ -57,7 +57,7 @@ struct CheckpointContents {
   std::shared_ptr<const LearnerState> learner;
   // Of model.safetensors: kF32 or kBf16. `files` must have a config.json that says so.
   Dtype weights_dtype = Dtype::kF32;
-  // Text files copied verbatim: config.json, generation_config.json, tokenizer files.
+  // Files copied verbatim: config.json, generation_config.json, tokenizer files, and others.
   std::vector<std::pair<std::string, std::string>> files;
 };
 

@@ -15,7 +15,7 @@ namespace freshet {
 
 // The learner of a job of kind generate: holds the weights to publish in host memory and never
 // changes them, so it has no gradients and no optimizer state.
-class FrozenLearner final : public Learner {
+class FrozenLearner final : public SingleProcessLearner {
  public:
   // The model's own weights, or random ones from `seed` if it has no files, in fp32 or bf16.
   // INVALID_ARGUMENT: a tensor is missing or misshapen. RESOURCE_EXHAUSTED: no memory for them.

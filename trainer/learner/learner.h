@@ -70,7 +70,7 @@ class Learner {
   virtual absl::StatusOr<std::string_view> Arena() const = 0;
 
   // What each rank holds of the last Arena(), to publish it together; null: nothing.
-  virtual std::shared_ptr<WeightShards> Shards() const { return nullptr; }
+  virtual std::shared_ptr<WeightShards> Shards() const = 0;
 
   // The learner's state for a checkpoint, which may be lent: TrainStep then waits, before it
   // changes the state, until the result has copied it or all holders have dropped the result.
@@ -78,14 +78,24 @@ class Learner {
   virtual absl::StatusOr<std::shared_ptr<const LearnerState>> Snapshot() const = 0;
 
   // All ranks, by number, if there are several. Thread-safe.
-  virtual std::vector<RankState> Ranks() const { return {}; }
+  virtual std::vector<RankState> Ranks() const = 0;
   // Whether a part of the state was lost with a rank. Then TrainStep, Arena and Snapshot return
   // UNAVAILABLE, and training goes on only from a checkpoint.
-  virtual bool StateLost() const { return false; }
+  virtual bool StateLost() const = 0;
   // Why ranks were lost during the last step, if that failed.
-  virtual std::vector<std::string> LostRanks() const { return {}; }
+  virtual std::vector<std::string> LostRanks() const = 0;
   // Which ranks a step waits for, and what they do; "": it does not wait. Thread-safe.
-  virtual std::string WaitsFor() const { return ""; }
+  virtual std::string WaitsFor() const = 0;
+};
+
+// A learner of one process: it has no other ranks.
+class SingleProcessLearner : public Learner {
+ public:
+  std::shared_ptr<WeightShards> Shards() const override { return nullptr; }
+  std::vector<RankState> Ranks() const override { return {}; }
+  bool StateLost() const override { return false; }
+  std::vector<std::string> LostRanks() const override { return {}; }
+  std::string WaitsFor() const override { return ""; }
 };
 
 }  // namespace freshet

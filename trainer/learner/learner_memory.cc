@@ -85,11 +85,12 @@ int64_t LargestBlock(const ShardLayout& layout) {
 }
 
 // Where all of the state is one rank's.
-MemoryPlan PlanWholeState(const PolicyLearnerOptions& options, int64_t elements, int threads) {
+MemoryPlan PlanWholeState(const PolicyLearnerOptions& options, int64_t elements,
+                          int64_t gradients) {
   const int64_t copy = elements * kFloat;
   const int64_t rounded = options.bf16 ? elements * 2 : 0;
   MemoryPlan plan = {{"weights", copy + rounded, Place::kDivided},
-                     {"gradients", copy * threads, Place::kDivided},
+                     {"gradients", copy * gradients, Place::kDivided},
                      {"optimizer state", 2 * copy, Place::kDivided}};
   if (options.loss.NeedsReference()) {
     plan.push_back({"reference weights", PublishedBytes(options), Place::kDivided});
@@ -98,11 +99,11 @@ MemoryPlan PlanWholeState(const PolicyLearnerOptions& options, int64_t elements,
 }
 
 // Sharding::kOptimizer: the part has masters, moments, and rounded weights.
-MemoryPlan PlanDividedOptimizer(const PolicyLearnerOptions& options, int64_t elements, int threads,
-                                int64_t ranks) {
+MemoryPlan PlanDividedOptimizer(const PolicyLearnerOptions& options, int64_t elements,
+                                int64_t gradients, int64_t ranks) {
   const int64_t part = (elements + ranks - 1) / ranks;
   MemoryPlan plan = {{"weights", PublishedBytes(options)},
-                     {"gradients", elements * kFloat * threads},
+                     {"gradients", elements * kFloat * gradients},
                      {"part of the state", part * (3 * kFloat + (options.bf16 ? 2 : 0))}};
   if (options.loss.NeedsReference()) {
     plan.push_back({"reference weights", PublishedBytes(options)});
@@ -127,35 +128,69 @@ MemoryPlan PlanDividedWeights(const PolicyLearnerOptions& options, const ShardLa
   return plan;
 }
 
-// The tokens of `batch` whose activations are kept at the same time. A microbatch has gradients of
-// `gradients` elements.
-int64_t TokensAtOnce(const PolicyLearnerOptions& options, const BatchShape& batch,
-                     int64_t gradients) {
-  const int64_t elements = MakeParameterLayout(options.model).num_elements;
-  const int64_t max_tokens = options.max_tokens_per_microbatch;
-  const int64_t tree = SumOfSizes(batch.prefix, ProductOfSizes({batch.suffixes, batch.suffix - 1}));
-  const int64_t all = ProductOfSizes({batch.trees, tree});
-  const int64_t limit = MicrobatchTokens(all, tree, max_tokens, elements);
-  const int64_t run = ProductOfSizes({std::clamp<int64_t>(limit / tree, 1, batch.trees), tree});
-  const int64_t threads = MicrobatchThreads(options.threads, gradients);
-  const int64_t runs = std::clamp<int64_t>(max_tokens / run, 1, threads);
-  return std::min(all, ProductOfSizes({runs, run}));
+// Microbatches that are computed at once.
+struct Wave {
+  int64_t microbatches = 1;
+  int64_t largest = 0;  // tokens of one
+  int64_t tokens = 0;   // of all
+};
+
+int64_t TreeTokens(const BatchShape& batch) {
+  return SumOfSizes(batch.prefix, ProductOfSizes({batch.suffixes, batch.suffix - 1}));
 }
 
-// Divided weights: the layer inputs of all microbatches, and the activations of one layer.
-// Otherwise: the activations of the microbatches at work.
-int64_t ActivationBytes(const PolicyLearnerOptions& options, const BatchShape& batch,
-                        bool divides_weights, int64_t gradients) {
+// A microbatch has gradients of `gradients` elements.
+Wave WaveOf(const PolicyLearnerOptions& options, const BatchShape& batch, bool on_gpu,
+            int64_t gradients) {
+  const int64_t elements = MakeParameterLayout(options.model).num_elements;
+  const int64_t max_tokens = options.max_tokens_per_microbatch;
+  const int64_t tree = TreeTokens(batch);
+  const int64_t all = ProductOfSizes({batch.trees, tree});
+  const int64_t limit = on_gpu ? max_tokens : MicrobatchTokens(all, tree, max_tokens, elements);
+  const int64_t trees = std::clamp<int64_t>(limit / tree, 1, batch.trees);
+  const int64_t run = ProductOfSizes({trees, tree});
+  const int64_t most = std::min<int64_t>(MicrobatchThreads(options.threads, gradients),
+                                         (batch.trees + trees - 1) / trees);
+  const int64_t runs = std::clamp<int64_t>(max_tokens / run, 1, most);
+  return {runs, run, std::min(all, ProductOfSizes({runs, run}))};
+}
+
+struct PassBytes {
+  int64_t activations = 0;
+  int64_t logits = 0;
+};
+
+// Of Sharding::kFull: the layer inputs of all microbatches, and the activations of one layer.
+PassBytes BlockwisePassBytes(const PolicyLearnerOptions& options, const BatchShape& batch,
+                             const Wave& wave, int64_t chunk) {
   const ModelConfig& model = options.model;
-  const bool checkpointing = options.activation_checkpointing || divides_weights;
-  const int64_t at_once = TokensAtOnce(options, batch, gradients);
-  const int64_t bytes =
-      ProductOfSizes({at_once, ActivationBytesPerToken(model, options.bf16, checkpointing)});
-  if (!divides_weights) return bytes;
-  const int64_t tree = SumOfSizes(batch.prefix, ProductOfSizes({batch.suffixes, batch.suffix - 1}));
-  const int64_t rest = std::max<int64_t>(ProductOfSizes({batch.trees, tree}) - at_once, 0);
-  return SumOfSizes(
-      bytes, ProductOfSizes({rest, model.num_hidden_layers + 1, kFloat * model.hidden_size}));
+  const int64_t token = ActivationBytesPerToken(model, options.bf16, /*checkpointing=*/true);
+  const int64_t rest =
+      std::max<int64_t>(ProductOfSizes({batch.trees, TreeTokens(batch)}) - wave.tokens, 0);
+  return {
+      SumOfSizes(ProductOfSizes({wave.tokens, token}),
+                 ProductOfSizes({rest, model.num_hidden_layers + 1, kFloat * model.hidden_size})),
+      wave.microbatches * chunk};
+}
+
+// Otherwise: the activations of the microbatches at work. The gradient of the embedding, of
+// `embedding` bytes, is the last that a backward pass makes, when logits and activations are gone.
+// So each microbatch needs the larger of both; this is what it needs beyond that gradient.
+PassBytes WholePassBytes(const PolicyLearnerOptions& options, const Wave& wave, int64_t chunk,
+                         int64_t embedding) {
+  const int64_t token =
+      ActivationBytesPerToken(options.model, options.bf16, options.activation_checkpointing);
+  const int64_t logits = std::max<int64_t>(chunk - embedding, 0);
+  PassBytes sum;
+  int64_t rest = wave.tokens;
+  for (int64_t i = 0; i < wave.microbatches; ++i) {
+    const int64_t tokens = std::min(wave.largest, rest);
+    rest -= tokens;
+    const int64_t both = SumOfSizes(chunk, ProductOfSizes({tokens, token}));
+    sum.logits += logits;
+    sum.activations = SumOfSizes(sum.activations, std::max<int64_t>(both - embedding, 0) - logits);
+  }
+  return sum;
 }
 
 }  // namespace
@@ -170,22 +205,25 @@ MemoryPlan PlanLearner(PolicyLearnerOptions options, const BatchShape& batch, in
   const Sharding sharding = ranks > 1 ? options.sharding : Sharding::kNone;
   const int64_t block = LargestBlock(ShardLayout(layout, static_cast<int>(ranks)));
   const bool divides_weights = sharding == Sharding::kFull;
-  const int threads = MicrobatchThreads(options.threads, divides_weights ? block : elements);
-  MemoryPlan plan = sharding == Sharding::kNone ? PlanWholeState(options, elements, threads)
+  const Wave wave = WaveOf(options, batch, on_gpu, divides_weights ? block : elements);
+  const int64_t copies = wave.microbatches;
+  MemoryPlan plan = sharding == Sharding::kNone ? PlanWholeState(options, elements, copies)
                     : sharding == Sharding::kOptimizer
-                        ? PlanDividedOptimizer(options, elements, threads, ranks)
+                        ? PlanDividedOptimizer(options, elements, copies, ranks)
                         : PlanDividedWeights(options, ShardLayout(layout, static_cast<int>(ranks)),
                                              elements, ranks);
-  plan.push_back({"activations",
-                  ActivationBytes(options, batch, divides_weights,
-                                  /*gradients=*/divides_weights ? block : elements),
-                  Place::kDevice, /*is_upper_bound=*/true});
-  // Also the gradient of the embedding before it is added. A tied head has gradients of its own,
-  // one for each thread unless those are among the layers'.
+  const int64_t chunk = LogitsBytes(model.vocab_size, /*on_cpu=*/!on_gpu);
   const int64_t head = kFloat * model.vocab_size * model.hidden_size;
-  const int64_t heads = !model.tie_word_embeddings ? 1 : divides_weights ? 2 : 1 + threads;
-  plan.push_back(
-      {"logits", threads * LogitsBytes(model.vocab_size, /*on_cpu=*/!on_gpu) + heads * head});
+  const bool tied = model.tie_word_embeddings;
+  const PassBytes pass = divides_weights ? BlockwisePassBytes(options, batch, wave, chunk)
+                                         : WholePassBytes(options, wave, chunk, /*embedding=*/head);
+  plan.push_back({"activations", pass.activations, Place::kDevice, /*is_upper_bound=*/true});
+  plan.push_back({"logits", pass.logits});
+  // The embedding's before it is added. A tied head has gradients of its own, one for each
+  // microbatch unless those are among the layers'.
+  plan.push_back({"gradients of embedding and head", head * (!tied             ? 1
+                                                             : divides_weights ? 2
+                                                                               : 1 + copies)});
   plan.push_back({kPublishedVersions, 2 * published, Place::kHost});
   if (sharding == Sharding::kFull) plan.push_back({kGatheredWeights, published, Place::kHost});
   if (sharding != Sharding::kNone) {

@@ -14,18 +14,23 @@
 namespace freshet {
 namespace {
 
-// Sums over the loss-bearing tokens of a turn or sample, which is tokens [begin, end) of a tree.
-struct ScoredTokens {
+// Tokens [begin, end) of a tree.
+struct TreeTokens {
   size_t tree = 0;
   size_t begin = 0;
   size_t end = 0;
+};
+
+// Sums over the loss-bearing tokens of a turn or sample. A sample may have several sequences.
+struct ScoredTokens {
+  std::vector<TreeTokens> parts;
   int64_t tokens = 0;
   double surprisal = 0;  // nats
   double advantage = 0;
 
   double entropy() const { return surprisal / static_cast<double>(tokens); }
   void Take(const TrainingRows::Columns& columns, size_t t) {
-    end = t + 1;
+    parts.back().end = t + 1;
     if (columns.loss_mask[t] == 0) return;
     ++tokens;
     surprisal -= columns.behavior_logprobs[t];
@@ -33,28 +38,42 @@ struct ScoredTokens {
   }
 };
 
+// Those with a loss.
 struct SampledParts {
-  std::vector<ScoredTokens> turns;
-  std::vector<ScoredTokens> samples;
+  std::vector<ScoredTokens> turns;    // in the order of trees and tokens
+  std::vector<ScoredTokens> samples;  // in the order of groups and samples
 };
 
-// Those of a tree with a loss, in order.
-void AddParts(size_t tree, const TrainingRows::Columns& columns, SampledParts& parts) {
-  ScoredTokens turn, sample;
-  const auto finish = [](ScoredTokens& part, std::vector<ScoredTokens>& out) {
-    if (part.tokens > 0) out.push_back(part);
-    part = {};
-  };
-  const size_t size = columns.loss_mask.size();
-  for (size_t t = 0; t < size; ++t) {
-    if (turn.end == 0) turn = {.tree = tree, .begin = t};
-    if (sample.end == 0) sample = {.tree = tree, .begin = t};
-    sample.Take(columns, t);
-    if (columns.sampled[t] != 0) turn.Take(columns, t);
-    const bool last = t + 1 == size || columns.sequence_index[t + 1] != columns.sequence_index[t];
-    if (columns.sampled[t] == 0 || last) finish(turn, parts.turns);
-    if (last) finish(sample, parts.samples);
+SampledParts PartsOf(const TrainingRows& rows) {
+  SampledParts parts;
+  std::map<std::pair<size_t, size_t>, ScoredTokens> samples;  // by group and sample
+  for (size_t tree = 0; tree < rows.trees.size(); ++tree) {
+    const TrainingRows::Columns& columns = rows.columns[tree];
+    ScoredTokens turn;
+    ScoredTokens* sample = nullptr;
+    const auto finish_turn = [&turn, &parts] {
+      if (turn.tokens > 0) parts.turns.push_back(std::move(turn));
+      turn = {};
+    };
+    const size_t size = columns.loss_mask.size();
+    for (size_t t = 0; t < size; ++t) {
+      const int64_t sequence = columns.sequence_index[t];
+      if (sample == nullptr) {
+        sample = &samples[{rows.groups[tree], rows.samples[tree][static_cast<size_t>(sequence)]}];
+        sample->parts.push_back({tree, t, t});
+      }
+      if (turn.parts.empty()) turn.parts.push_back({tree, t, t});
+      sample->Take(columns, t);
+      if (columns.sampled[t] != 0) turn.Take(columns, t);
+      const bool last = t + 1 == size || columns.sequence_index[t + 1] != sequence;
+      if (columns.sampled[t] == 0 || last) finish_turn();
+      if (last) sample = nullptr;
+    }
   }
+  for (auto& [place, sample] : samples) {
+    if (sample.tokens > 0) parts.samples.push_back(std::move(sample));
+  }
+  return parts;
 }
 
 // The given parts, the one with the highest entropy first.
@@ -65,16 +84,20 @@ std::vector<const ScoredTokens*> ByEntropy(std::vector<const ScoredTokens*> part
   return parts;
 }
 
-void Mask(const ScoredTokens& part, TrainingRows& rows) {
-  std::vector<float>& mask = rows.columns[part.tree].loss_mask;
-  std::fill(mask.begin() + static_cast<std::ptrdiff_t>(part.begin),
-            mask.begin() + static_cast<std::ptrdiff_t>(part.end), 0.0F);
+void Mask(const ScoredTokens& scored, TrainingRows& rows) {
+  for (const TreeTokens& part : scored.parts) {
+    std::vector<float>& mask = rows.columns[part.tree].loss_mask;
+    std::fill(mask.begin() + static_cast<std::ptrdiff_t>(part.begin),
+              mask.begin() + static_cast<std::ptrdiff_t>(part.end), 0.0F);
+  }
 }
 
 int64_t MaskTurns(double share, const std::vector<ScoredTokens>& turns, TrainingRows& rows) {
   if (share >= 1) return 0;
   std::map<size_t, std::vector<const ScoredTokens*>> by_group;
-  for (const ScoredTokens& turn : turns) by_group[rows.groups[turn.tree]].push_back(&turn);
+  for (const ScoredTokens& turn : turns) {
+    by_group[rows.groups[turn.parts.front().tree]].push_back(&turn);
+  }
   int64_t masked = 0;
   for (auto& [group, of_group] : by_group) {
     const std::vector<const ScoredTokens*> sorted = ByEntropy(std::move(of_group));
@@ -119,8 +142,7 @@ absl::StatusOr<LossSelection> SelectLossTokens(const LossSpec& spec, const Token
   if (!spec.token_weights.empty() && tokenizer == nullptr) {
     return InvalidArgument("loss.token_weights: the trainer has no tokenizer");
   }
-  SampledParts parts;
-  for (size_t t = 0; t < rows.trees.size(); ++t) AddParts(t, rows.columns[t], parts);
+  const SampledParts parts = PartsOf(rows);
   LossSelection selection;
   for (const ScoredTokens& sample : parts.samples) {
     selection.sampled_entropy += sample.entropy() / static_cast<double>(parts.samples.size());

@@ -24,8 +24,8 @@ struct LossSelection {
 // advantages of a whole step's rows, as MakeTrainingRows returns them. Pure: equal rows become
 // equal rows.
 //
-// A sample here is a sequence of the rows: one conversation, if samples have several. The order is
-// that of trees and tokens.
+// A sample with several conversations counts once, with the tokens of all of them. The order of
+// turns is that of trees and tokens, the order of samples that of the groups.
 //
 // A turn is a run of tokens that the policy wrote, of which at least one bears loss. The entropy of
 // a turn or sample is the mean of -log pi_b over its loss-bearing tokens: of a token drawn from

@@ -95,7 +95,7 @@ struct SftExample {
 // with several minibatches compute the proximal log-probs before the first update. LibTorch errors
 // become INTERNAL; RESOURCE_EXHAUSTED, naming the item of PlanLearner, its size and what to change:
 // there is too little memory. Not thread-safe.
-class PolicyLearner final : public Learner {
+class PolicyLearner final : public SingleProcessLearner {
  public:
   // Errors of OpenDevice. INVALID_ARGUMENT: an option.
   static absl::StatusOr<std::unique_ptr<PolicyLearner>> Create(PolicyLearnerOptions options,

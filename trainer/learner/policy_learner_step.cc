@@ -77,7 +77,14 @@ absl::StatusOr<StepSums> PolicyLearner::Update(int64_t step, const Minibatch& sh
     FRESHET_RETURN_IF_ERROR(sums.status());
     if (state_->ranks != nullptr) FRESHET_RETURN_IF_ERROR(SumGradients());
     const absl::Time computed = state_->clock.Now();
+    const bool was_lent = !state_->loans.empty();
     state_->AwaitLoans();
+    // A rank whose copy has failed waits for the whole write, and the update needs all ranks. This
+    // wait is not bounded by kShareTimeout, as those of the update are.
+    if (was_lent && state_->divided()) {
+      state_->on_phase(RankPhase::kSaving);
+      FRESHET_RETURN_IF_ERROR(state_->ranks->Barrier(kWritePatience));
+    }
     const absl::Time start = state_->clock.Now();
     sums->checkpoint_seconds = absl::ToDoubleSeconds(start - computed);
     const double learning_rate = LearningRate(state_->options.schedule, step);

@@ -15,9 +15,6 @@
 namespace freshet {
 namespace {
 
-// How long rank 0 may take between two reads: it writes to a disk. If it dies or hangs, `over` is
-// aborted.
-constexpr absl::Duration kReadPatience = absl::Hours(12);
 // How long the others may take to answer: chunks of training may be before theirs on a link.
 constexpr absl::Duration kAnswerPatience = kShareTimeout;
 
@@ -73,7 +70,7 @@ absl::Status ServeBlocks(Communicator& over, const ShardLayout& layout, const Le
   const at::NoGradGuard no_grad;
   while (true) {
     Request request;
-    FRESHET_RETURN_IF_ERROR(Exchange(over, request, kReadPatience));
+    FRESHET_RETURN_IF_ERROR(Exchange(over, request, kWritePatience));
     if (request.column < 0) return absl::OkStatus();
     const auto block = static_cast<size_t>(request.block);
     if (static_cast<size_t>(request.column) >= kStateColumns.size() || request.block < 0 ||

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/mutex.h"
 #include "collective/communicator.h"
 #include "model/torch.h"
@@ -14,6 +15,10 @@
 #include "trainer/learner/state_blocks.h"
 
 namespace freshet {
+
+// How long rank 0 may take between two reads, because it writes to a disk. If it dies or hangs, the
+// group of the ranks is aborted.
+inline constexpr absl::Duration kWritePatience = absl::Hours(12);
 
 // Rank 0's side of a divided state: gathers blocks from the parts of all ranks as they are read.
 // The other ranks call ServeBlocks. If a read fails, the state is lost: `group` is aborted with the

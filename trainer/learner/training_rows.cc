@@ -199,8 +199,10 @@ absl::StatusOr<TrainingRows> MakeTrainingRows(const std::vector<TrainGroup>& gro
       PackTree& tree = rows.trees.emplace_back();
       TrainingRows::Columns& columns = rows.columns.emplace_back();
       rows.groups.push_back(g);
+      std::vector<size_t>& samples = rows.samples.emplace_back();
       for (const auto& [s, tokens] : branches.sequences) {
         const TrainSample& sample = groups[g].samples[s];
+        samples.push_back(s);
         const Response& response = *sample.sample.response;
         const auto begin = response.response_ids.begin() + tokens.begin;
         if (!whole_responses) {

@@ -20,7 +20,8 @@ namespace freshet {
 // columns follow the order of PackedBatch targets.
 struct TrainingRows {
   std::vector<PackTree> trees;
-  std::vector<size_t> groups;  // the group of each tree
+  std::vector<size_t> groups;                // the group of each tree
+  std::vector<std::vector<size_t>> samples;  // in their group, by tree and sequence
   // Per tree, concatenated over its responses.
   struct Columns {
     std::vector<float> behavior_logprobs;
@@ -44,7 +45,7 @@ struct TrainingRows {
   int64_t loss_tokens = 0;
   int64_t num_sequences = 0;
 
-  // Leaves `groups` and `advantages` as they are.
+  // Leaves `groups`, `samples` and `advantages` as they are.
   void Add(PackTree tree, Columns tree_columns) {
     loss_tokens += tree_columns.LossTokens();
     num_sequences += tree_columns.num_sequences;

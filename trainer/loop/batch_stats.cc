@@ -23,8 +23,10 @@ BatchStats SummarizeBatch(const std::vector<TrainGroup>& groups,
       const Response& response = *sample.sample.response;
       const double reward = sample.sample.score->reward;
       stats.rewards.push_back(reward);
-      stats.completion_tokens.push_back(static_cast<double>(response.response_ids.size()));
-      stats.version_spans.push_back(static_cast<double>(response.spans.size()));
+      if (response.finish != FinishReason::kNotAsked) {
+        stats.completion_tokens.push_back(static_cast<double>(response.response_ids.size()));
+        stats.version_spans.push_back(static_cast<double>(response.spans.size()));
+      }
       solved += reward >= least ? 1 : 0;
     }
     if (solved == group.samples.size()) {

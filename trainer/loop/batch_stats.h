@@ -10,7 +10,8 @@
 
 namespace freshet {
 
-// Per-sample values of a trained batch, for histograms. One entry per sample.
+// Per-sample values of a trained batch, for histograms. One entry per sample; those for which the
+// policy was not asked have a reward only.
 struct BatchStats {
   std::vector<double> rewards;
   std::vector<double> completion_tokens;

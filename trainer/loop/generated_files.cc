@@ -84,17 +84,19 @@ GeneratedRow MakeGeneratedRow(int64_t step, const TrainSample& sample, const Dec
   row.attributes = prompt.attributes;
   const auto text = row.attributes.extract("prompt");
   row.prompt = text.empty() ? decode(prompt.prompt_ids) : text.mapped();
-  row.completion = decode(response.response_ids);
-  row.turns = TurnsOf(response, decode);
+  const std::vector<int32_t>& ids = CompletionIds(response);
+  row.completion = decode(ids);
+  if (!ids.empty()) row.turns = TurnsOf(response, decode);
   row.reward = score.reward;
   row.components = score.components;
   row.outcome = kScoreOutcomeNames[static_cast<size_t>(score.outcome)];
   row.environment_reward = response.env_reward;
   row.finish = FinishName(response.finish);
-  row.tokens = static_cast<int64_t>(response.response_ids.size());
+  row.tokens = static_cast<int64_t>(ids.size());
   row.segments = response.segments;
   if (with_ids) {
-    row.ids = GeneratedIds{prompt.prompt_ids, response.response_ids, response.behavior_logprobs};
+    row.ids = GeneratedIds{prompt.prompt_ids, ids, response.behavior_logprobs};
+    row.ids->logprobs.resize(ids.size());
   }
   return row;
 }

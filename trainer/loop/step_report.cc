@@ -180,11 +180,11 @@ std::vector<SampleRow> SampleRows(
       const auto& attributes = sample.sample.prompt->attributes;
       const auto prompt = attributes.find("prompt");
       if (prompt != attributes.end()) row.prompt = prompt->second;
-      row.completion = decode(response.response_ids);
+      row.completion = decode(CompletionIds(response));
       row.reward = sample.sample.score->reward;
       row.components = sample.sample.score->components;
       if (!advantages.empty()) row.advantage = advantages[g][s];
-      row.tokens = static_cast<int64_t>(response.response_ids.size());
+      row.tokens = static_cast<int64_t>(CompletionIds(response).size());
       row.spans = response.spans;
       row.segments = response.segments;
       row.finish = FinishName(response.finish);

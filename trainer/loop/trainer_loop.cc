@@ -197,7 +197,7 @@ absl::StatusOr<std::optional<NextBatchReply>> TrainerLoop::AwaitBatch(int64_t st
     }
     if (now >= next_warning) {
       FRESHET_ASSIGN_OR_RETURN(const Explanation explanation, store_.Explain());
-      observer_.OnStalled(StrCat(reply.reason, "; ", explanation.text), now - start);
+      observer_.OnStalled(explanation.text, now - start);
       stalled = true;
       next_warning = now + options_.stall_warning;
     }
@@ -257,6 +257,7 @@ absl::Status TrainerLoop::Checkpoint() {
   observer_.OnRest();
   FRESHET_ASSIGN_OR_RETURN(contents->learner, learner_.Snapshot());
   contents->files = options_.checkpoint_files;
+  if (options_.state_file) contents->files.push_back(options_.state_file());
   contents->weights_dtype = options_.checkpoint_dtype;
   checkpointed_ = policy_.version;
   checkpoint_ended_ = std::make_shared<Notification>();

@@ -47,6 +47,9 @@ struct TrainerLoopOptions {
   std::vector<std::string> damaged;
   std::vector<std::pair<std::string, std::string>> checkpoint_files;  // config, tokenizer
   Dtype checkpoint_dtype = Dtype::kF32;                               // kF32 or kBf16
+  // Returns name and bytes of a further file for the checkpoint of the version that has just been
+  // committed; called on the loop's thread. May be empty.
+  std::function<std::pair<std::string, std::string>()> state_file;
   uint64_t seed = 0;
   absl::Duration wait_slice = absl::Seconds(1);      // how long one wait for a batch may block
   absl::Duration stall_warning = absl::Seconds(10);  // a wait this long is reported with its reason

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "base/mutex.h"
+#include "trainer/service/training_listener.h"
 #include "trainer/service/training_metrics.h"
-#include "trainer/service/training_work.h"
 
 namespace freshet {
 

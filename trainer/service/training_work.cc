@@ -1,76 +1,28 @@
 #include "trainer/service/training_work.h"
 
 #include <algorithm>
-#include <iterator>
 #include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
-#include "base/backoff.h"
 #include "base/log.h"
+#include "base/proto_time.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "datastore/retrying_trajectory_store.h"
-#include "freshet/job/v1/job_service.pb.h"
 #include "job/job_kind.h"
 #include "services/runtime/process_identity.h"
 #include "trainer/loop/step_report.h"
 #include "trainer/loop/trainer_setup.h"
+#include "trainer/service/fetched_rows.h"
 
 namespace freshet {
 namespace {
 
-constexpr int64_t kRowsPerCall = 512;
-// Waits for the datastore if the work ends while rows wait.
-constexpr absl::Duration kFirstRowsPause = absl::Milliseconds(50);
-constexpr absl::Duration kMostRowsPause = absl::Milliseconds(500);
-constexpr absl::Duration kLastRowsWait = absl::Seconds(10);
-constexpr absl::Duration kStoppedRowsWait = absl::Seconds(2);  // a drain has little time
 constexpr absl::Duration kHookWaitSlice = absl::Milliseconds(500);
 
 using cluster::v1::AssignmentStatus;
-
-// The controller's training rows, fetched in pieces and kept.
-class FetchedRows final : public WarmupRows {
- public:
-  FetchedRows(runtime::ControllerCalls& controller, std::string job)
-      : controller_(controller), job_(std::move(job)) {}
-
-  absl::Status Open() { return Fetch(0); }
-  int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
-  absl::StatusOr<WarmupRow> Get(int64_t index) override {
-    std::optional<WarmupRow>& row = rows_[static_cast<size_t>(index)];
-    if (!row.has_value()) FRESHET_RETURN_IF_ERROR(Fetch(index));
-    return *row;
-  }
-
- private:
-  absl::Status Fetch(int64_t index) {
-    cluster::v1::FetchRowsRequest request;
-    request.set_job_id(job_);
-    request.set_first(index / kRowsPerCall * kRowsPerCall);
-    request.set_count(kRowsPerCall);
-    FRESHET_ASSIGN_OR_RETURN(const cluster::v1::FetchRowsReply reply,
-                             controller_.FetchRows(request));
-    if (reply.total() < 1) return Internal("the controller has no training rows of job ", job_);
-    rows_.resize(static_cast<size_t>(reply.total()));
-    auto place = static_cast<size_t>(request.first());
-    for (const trajectory::v1::DatasetRow& row : reply.rows()) {
-      if (place >= rows_.size()) break;
-      rows_[place++] =
-          WarmupRow{row.prompt(), {row.attributes().begin(), row.attributes().end()}, row.where()};
-    }
-    if (index >= size() || !rows_[static_cast<size_t>(index)].has_value()) {
-      return Internal("the controller did not send row ", index, " of job ", job_);
-    }
-    return absl::OkStatus();
-  }
-
-  runtime::ControllerCalls& controller_;
-  const std::string job_;
-  std::vector<std::optional<WarmupRow>> rows_;
-};
 
 }  // namespace
 
@@ -85,10 +37,7 @@ TrainingWork::TrainingWork(cluster::v1::Assign assign, std::string worker,
       controller_(controller),
       context_(context) {
   started_ = last_step_ = context_.clock->Now();
-  if (assign_.has_started()) {
-    started_ = absl::FromUnixSeconds(assign_.started().seconds()) +
-               absl::Nanoseconds(assign_.started().nanos());
-  }
+  if (assign_.has_started()) started_ = FromTimestamp(assign_.started());
 }
 
 absl::StatusOr<std::unique_ptr<runtime::JobWork>> TrainingWork::Create(
@@ -132,7 +81,8 @@ absl::Status TrainingWork::Train(std::stop_token stop) {
   SetPhase(AssignmentStatus::STATE_STARTING, "");
   store_ = std::make_unique<RetryingTrajectoryStore>(*redis_, *context_.clock, retry);
 
-  rows_ = std::make_unique<EventOutbox>(*context_.events, EventOutboxOptions());
+  events_ = std::make_unique<TrainingEvents>(*context_.events, assign_.job_id(), context_.listener,
+                                             context_.time_scale);
   if (assign_.spec().has_eval()) {
     evaluations_ =
         std::make_unique<EvaluationRows>(*context_.events, assign_.job_id(), assign_.spec());
@@ -140,11 +90,11 @@ absl::Status TrainingWork::Train(std::stop_token stop) {
   hook_ = MakeHook();
   const absl::Status status = TrainFromNewest(stop);
   NoteLostRanks(status);
-  SendLastRows(stop);
+  events_->SendLast(stop);
   if (hook_ == nullptr) return status;
   if (status.ok()) AwaitHook(stop);
-  hook_ = nullptr;     // a program that still runs is killed
-  SendLastRows(stop);  // the hook's notices
+  hook_ = nullptr;          // a program that still runs is killed
+  events_->SendLast(stop);  // the hook's notices
   return status;
 }
 
@@ -170,12 +120,10 @@ void TrainingWork::OnHookEnd(const HookedCheckpoint& checkpoint, const absl::Sta
     FRESHET_LOG(Info) << "event=checkpoint_hook_done version=" << checkpoint.policy.version;
   }
   if (status.ok() || absl::IsAborted(status)) return;
-  NewEvent notice = NoticeEvent(
+  events_->AddNotice(
       StrCat("checkpoint_hook_failed/", checkpoint.policy.lineage, "/", checkpoint.policy.version),
       "checkpoint_hook_failed",
       StrCat("checkpoint of step ", checkpoint.policy.version, ": ", Message(status)));
-  MutexLock lock(mu_);
-  hook_notices_.push_back({std::move(notice), false});
 }
 
 std::string TrainingWork::CheckpointFolder() const {
@@ -191,12 +139,9 @@ void TrainingWork::NoteLostRanks(const absl::Status& status) {
   }
   // Every try of the step may have failed for the same reason.
   const std::set<std::string> different(reasons.begin(), reasons.end());
-  std::vector<OutboxRow> rows;
   for (const std::string& reason : different) {
-    const std::string key = StrCat("rank_lost/", runtime::RandomId());
-    rows.push_back({NoticeEvent(key, "rank_lost", reason), false});
+    events_->AddNotice(StrCat("rank_lost/", runtime::RandomId()), "rank_lost", reason);
   }
-  SendRows(std::move(rows));
 }
 
 absl::Status TrainingWork::TrainFromNewest(std::stop_token stop) {
@@ -249,7 +194,8 @@ absl::Status TrainingWork::StartLearner(const FoundCheckpoint* checkpoint, std::
                              SetPhase(AssignmentStatus::STATE_STARTING,
                                       StrCat("warm-up step ", step, " of ", steps));
                              if (step == steps) {
-                               Note("warmup", "info", StrCat("warm-up done, loss ", loss));
+                               FRESHET_LOG(Info) << "event=warmup severity=info text="
+                                                 << LogQuoted(StrCat("warm-up done, loss ", loss));
                              }
                              return !stop.stop_requested();
                            }};
@@ -354,41 +300,14 @@ absl::Status TrainingWork::OnStep(const FinishedStep& report, const WeightSnapsh
       context_.listener->OnStep(assign_.job_id(), metrics, report);
     }
   }
-  // The former process may have reported the step before it died; the key deduplicates it.
-  std::vector<OutboxRow> rows = {
-      {MetricsEvent(StrCat("step/", report.policy.lineage, "/", report.step), ToJson(metrics)),
-       false}};
-  for (const std::string& reason : report.result.lost_ranks) {
-    const std::string key = StrCat("rank_lost/", report.step, "/", rows.size());
-    rows.push_back({NoticeEvent(key, "rank_lost", reason), false});
+  for (size_t i = 0; i < report.result.lost_ranks.size(); ++i) {
+    events_->AddNotice(StrCat("rank_lost/", report.step, "/", i + 1), "rank_lost",
+                       report.result.lost_ranks[i]);
   }
-  const std::string stream = StrCat("{", assign_.job_id(), "}:samples");
-  for (const SampleRow& row :
-       SampleRows(report, assign_.spec().output().samples_per_step(), learner_.decode)) {
-    std::string json = ToJson(row);
-    if (static_cast<int64_t>(json.size()) > kMaxEventBytes) continue;  // too long for an event
-    rows.push_back({{stream, StrCat(row.uid, "/", report.step), std::move(json)}, true});
-  }
-  SendRows(std::move(rows));
+  events_->SendStep(
+      report.policy.lineage, metrics,
+      SampleRows(report, assign_.spec().output().samples_per_step(), learner_.decode));
   return absl::OkStatus();
-}
-
-// Failing to send rows does not stop training.
-void TrainingWork::SendRows(std::vector<OutboxRow> rows) {
-  {
-    MutexLock lock(mu_);
-    std::move(hook_notices_.begin(), hook_notices_.end(), std::back_inserter(rows));
-    hook_notices_.clear();
-  }
-  const absl::Status sent = rows_->Send(std::move(rows));
-  if (!sent.ok()) {
-    FRESHET_LOG(Warning) << "event=rows_wait rows=" << rows_->waiting()
-                         << " error=" << LogQuoted(Message(sent));
-  }
-  if (context_.listener != nullptr) {
-    context_.listener->OnRows(assign_.job_id(), rows_->waiting(), rows_->max_rows(),
-                              rows_->dropped());
-  }
 }
 
 void TrainingWork::OnCheckpoint(const absl::Status& status) {
@@ -401,70 +320,18 @@ void TrainingWork::OnCheckpoint(const absl::Status& status) {
 }
 
 void TrainingWork::OnRest() {
-  SendWaitingRows();
+  events_->SendWaiting();
   MutexLock lock(mu_);
   waits_for_.clear();
-}
-
-void TrainingWork::SendWaitingRows() {
-  {
-    MutexLock lock(mu_);
-    if (rows_->waiting() == 0 && hook_notices_.empty()) return;
-  }
-  SendRows({});
-}
-
-void TrainingWork::SendLastRows(std::stop_token stop) {
-  Notification never;
-  absl::Duration waited;
-  SendRows({});
-  for (int64_t tries = 1;
-       rows_->waiting() > 0 && waited < (stop.stop_requested() ? kStoppedRowsWait : kLastRowsWait);
-       ++tries) {
-    const absl::Duration pause = BackoffDelay(tries, kFirstRowsPause, kMostRowsPause);
-    never.WaitFor(pause * context_.time_scale);
-    waited += pause;
-    SendRows({});
-  }
-  if (rows_->waiting() > 0) {
-    FRESHET_LOG(Warning) << "event=rows_lost rows=" << rows_->waiting();
-  }
 }
 
 void TrainingWork::OnStalled(const std::string& reason, absl::Duration waited) {
   FRESHET_LOG(Warning) << "event=waiting job=" << assign_.job_id()
                        << " seconds=" << static_cast<int64_t>(absl::ToDoubleSeconds(waited))
                        << " reason=" << LogQuoted(reason);
-  SendWaitingRows();
+  events_->SendWaiting();
   MutexLock lock(mu_);
   waits_for_ = reason;
-}
-
-NewEvent TrainingWork::MetricsEvent(const std::string& key, const std::string& metrics_json) const {
-  job::v1::Event event;
-  event.set_metrics_json(metrics_json);
-  return JobEvent(key, std::move(event));
-}
-
-NewEvent TrainingWork::NoticeEvent(const std::string& key, const std::string& kind,
-                                   const std::string& text) const {
-  job::v1::Event event;
-  event.mutable_notice()->set_kind(kind);
-  event.mutable_notice()->set_severity("warning");
-  event.mutable_notice()->set_text(text);
-  return JobEvent(key, std::move(event));
-}
-
-NewEvent TrainingWork::JobEvent(const std::string& key, job::v1::Event event) const {
-  const absl::Time now = absl::Now();
-  event.mutable_time()->set_seconds(absl::ToUnixSeconds(now));
-  event.mutable_time()->set_nanos(static_cast<int32_t>(absl::ToUnixNanos(now) % 1'000'000'000));
-  return {StrCat("{", assign_.job_id(), "}:events"), key, event.SerializeAsString()};
-}
-
-void TrainingWork::Note(const std::string& kind, const std::string& severity,
-                        const std::string& text) {
-  FRESHET_LOG(Info) << "event=" << kind << " severity=" << severity << " text=" << LogQuoted(text);
 }
 
 void TrainingWork::SetPhase(AssignmentStatus::State state, const std::string& waits_for) {

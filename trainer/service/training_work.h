@@ -15,15 +15,14 @@
 #include "datastore/event_log.h"
 #include "datastore/trajectory_store.h"
 #include "freshet/cluster/v1/worker_service.pb.h"
-#include "freshet/job/v1/job_service.pb.h"
-#include "runlog/step_metrics.h"
 #include "services/worker/worker_role.h"
 #include "trainer/checkpoint/checkpoint_choice.h"
 #include "trainer/checkpoint/checkpoint_hook.h"
 #include "trainer/loop/trainer_loop.h"
 #include "trainer/service/evaluation_rows.h"
-#include "trainer/service/event_outbox.h"
 #include "trainer/service/learner_factory.h"
+#include "trainer/service/training_events.h"
+#include "trainer/service/training_listener.h"
 #include "weights/weight_sync_observer.h"
 #include "weights/weight_transport.h"
 
@@ -36,27 +35,6 @@ class TrainerWeightPlane {
   virtual std::shared_ptr<WeightTransport> transport() = 0;
   virtual std::unique_ptr<WeightStager> MakeStager() = 0;
   virtual void SetMembers(const cluster::v1::Members& members) = 0;
-};
-
-// Receives events of a trainer's work, for metrics. Implementations are thread-safe.
-class TrainingListener {
- public:
-  virtual ~TrainingListener() = default;
-  // `waiting` returns how long the trainer has been waiting for samples; called until OnEnd.
-  virtual void OnBegin(const std::string& job, const job::v1::JobSpec& spec,
-                       std::function<absl::Duration()> waiting) = 0;
-  // A step trained for the first time.
-  virtual void OnStep(const std::string& job, const StepMetrics& metrics,
-                      const FinishedStep& report) = 0;
-  // Rows for the job's event streams: waiting, the bound, and dropped.
-  virtual void OnRows(const std::string& job, int64_t waiting, int64_t bound, int64_t dropped) = 0;
-  virtual void OnRedo(const std::string& job, int64_t version) = 0;
-  // A rank was lost with its part of the state, so the work ends.
-  virtual void OnStateLost(const std::string& /*job*/) {}
-  virtual void OnCheckpoint(const std::string& /*job*/, bool /*ok*/) {}
-  // As CheckpointHook::OnEnd; on any thread.
-  virtual void OnCheckpointHook(const std::string& /*job*/, const absl::Status& /*status*/) {}
-  virtual void OnEnd(const std::string& job) = 0;
 };
 
 // Dependencies of a trainer process's works; all must outlive them.
@@ -126,17 +104,7 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   // Waits until the hook has ended, or for `stop`.
   void AwaitHook(std::stop_token stop);
   void OnHookEnd(const HookedCheckpoint& checkpoint, const absl::Status& status);
-  // Sends the rows that wait, these, and the hook's notices.
-  void SendRows(std::vector<OutboxRow> rows);
-  void SendWaitingRows();
-  // Waits a bounded time for the datastore.
-  void SendLastRows(std::stop_token stop);
-  NewEvent MetricsEvent(const std::string& key, const std::string& metrics_json) const;
-  NewEvent NoticeEvent(const std::string& key, const std::string& kind,
-                       const std::string& text) const;
-  NewEvent JobEvent(const std::string& key, job::v1::Event event) const;
   std::string CheckpointFolder() const;
-  void Note(const std::string& kind, const std::string& severity, const std::string& text);
   void SetPhase(cluster::v1::AssignmentStatus::State state, const std::string& waits_for);
   absl::Duration Waiting() const;
 
@@ -147,7 +115,7 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
   std::unique_ptr<TrainerWeightPlane> weights_;
   std::unique_ptr<TrajectoryStore> redis_;
   std::unique_ptr<TrajectoryStore> store_;
-  std::unique_ptr<EventOutbox> rows_;
+  std::unique_ptr<TrainingEvents> events_;
   std::unique_ptr<EvaluationRows> evaluations_;  // null without evaluations
   std::shared_ptr<CheckpointHook> hook_;         // may be null
   StartedLearner learner_;
@@ -166,9 +134,8 @@ class TrainingWork final : public runtime::JobWork, private TrainerObserver {
       cluster::v1::AssignmentStatus::STATE_STARTING;
   std::string waits_for_ ABSL_GUARDED_BY(mu_);
   PolicyVersion policy_ ABSL_GUARDED_BY(mu_);
-  std::vector<OutboxRow> hook_notices_ ABSL_GUARDED_BY(mu_);  // at most one per checkpoint
-  double waited_ ABSL_GUARDED_BY(mu_) = 0;                    // for samples, in finished steps
-  double tokens_per_second_ ABSL_GUARDED_BY(mu_) = 0;         // of the last step
+  double waited_ ABSL_GUARDED_BY(mu_) = 0;             // for samples, in finished steps
+  double tokens_per_second_ ABSL_GUARDED_BY(mu_) = 0;  // of the last step
   // For the busy share in FillLoad.
   mutable absl::Time last_load_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   mutable double last_waited_ ABSL_GUARDED_BY(mu_) = 0;

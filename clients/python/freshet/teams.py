@@ -37,6 +37,7 @@ from freshet.serving import is_loopback
 _MAX_TASK_BYTES = 16 << 20
 _MAX_ANSWER_BYTES = 64 << 20
 _PATIENCE = 300.0
+_PATIENCE_AGAIN = 10.0  # seconds, for a sample that has had its reward
 _MAX_WAITING = 4096
 _MAX_REWARDED = 1 << 16
 _READ_SECONDS = 60.0
@@ -105,6 +106,10 @@ def sample_key(uid: str) -> tuple[int, int]:
     return int(parts[1]), int(parts[3])
 
 
+def _job(uid: str) -> str:
+    return uid.rsplit("/", 3)[0]
+
+
 class _Waiting:
     """A member's task that waits for those of the others, or for the episode's end."""
 
@@ -146,8 +151,8 @@ class Team:
         self._context = context
         self._lock = threading.Lock()
         self._waiting: dict[tuple[int, int], dict[str, _Waiting]] = {}
-        # The newest samples with a reward, by (ordinal, index).
-        self._rewarded: collections.OrderedDict[tuple[int, int], None] = collections.OrderedDict()
+        # The newest samples with a reward, by (ordinal, index): each member's job.
+        self._rewarded: collections.OrderedDict[tuple[int, int], dict[str, str]] = collections.OrderedDict()
 
     @property
     def waiting(self) -> int:
@@ -167,10 +172,9 @@ class Team:
             return 400, {"error": f"{name}: {error}; a team plays training samples only, so leave out `eval`"}
         mine = _Waiting(task, time.monotonic() + max(limit - _MARGIN, limit / 2))
         with self._lock:
-            if key in self._rewarded and key not in self._waiting and len(self._trained) > 1:
-                # Its first sample was lost, but those of its partners are stored: they do not come again.
-                del self._rewarded[key]
-                return 422, {"error": f"prompt {key[0]}, sample {key[1]} has been played with its partners"}
+            # Either its sample was lost while those of its partners are stored, so that they do not come again, or the
+            # jobs have started again, and all of them come.
+            again = self._rewarded.get(key, {}).get(name) == _job(task["sample"]) and len(self._trained) > 1
             if len(self._waiting) >= _MAX_WAITING:
                 return 429, {"error": f"{_MAX_WAITING} samples wait for their partners"}
             members = self._waiting.setdefault(key, {})
@@ -179,13 +183,14 @@ class Team:
             complete = len(members) == len(self._trained)
             if complete:
                 del self._waiting[key]
+        patience = min(self._patience, _PATIENCE_AGAIN) if again else self._patience
         if earlier is not None:  # its rollout has given it up
             earlier.end(503, {"error": "another task for the same sample has come"})
         if not complete:
             self.on_waiting()
         if complete:
             self._play(key, members)
-        elif not mine.ended.wait(min(self._patience, mine.deadline - time.monotonic())):
+        elif not mine.ended.wait(min(patience, mine.deadline - time.monotonic())):
             with self._lock:
                 alone = self._waiting.get(key, {}).get(name) is mine
                 if alone:
@@ -193,6 +198,8 @@ class Team:
                     del self._waiting[key][name]
                     if not self._waiting[key]:
                         del self._waiting[key]
+            if alone and again:
+                return 422, {"error": f"prompt {key[0]}, sample {key[1]} has been played with its partners"}
             if alone:
                 return 503, {"error": f"no task of {', '.join(missing)} for prompt {key[0]}, sample {key[1]}"}
             mine.ended.wait(max(mine.deadline + _MARGIN / 2 - time.monotonic(), 0))  # it is being played
@@ -213,7 +220,8 @@ class Team:
                 one.end(503, {"error": text})
             return
         with self._lock:
-            self._rewarded[key] = None
+            self._rewarded.pop(key, None)
+            self._rewarded[key] = {name: _job(one.task["sample"]) for name, one in waiting.items()}
             while len(self._rewarded) > _MAX_REWARDED:
                 self._rewarded.popitem(last=False)
         for name, one in waiting.items():

@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/transient.h"
+#include "controller/jobs/driver/curriculum_history.h"
 #include "controller/jobs/plan/store_setup.h"
 #include "job/eval_sets.h"
 
@@ -148,11 +149,18 @@ absl::StatusOr<bool> JobDriver::Turn() {
       workers_.Inspect(record, workers, stats_.has_value() ? stats_->committed_version : -1, now);
   for (const cluster::v1::Role role : report.failed) context_.observer.OnWorkFailed(role);
 
-  if (record.wanted() == cluster::v1::WANTED_CANCELLED) {
+  const bool cancelled = record.wanted() == cluster::v1::WANTED_CANCELLED;
+  if (!cancelled && report.trainers == 0) {
+    // Another trainer, or the same, first redoes the steps that are not saved.
+    team_end_.clear();
+    cancelling_since_.reset();
+  }
+  if (cancelled || !team_end_.empty()) {
     if (base_assign_ != nullptr || report.trainer_lists_work) {
       workers_.Publish(record, workers, base_assign_, /*paused=*/true, /*with_trainer=*/false);
       if (!TrainerLetGo(report, now)) return false;
     }
+    if (!cancelled) return Finish(JOB_STATE_SUCCEEDED, team_end_);
     return Finish(JOB_STATE_CANCELLED,
                   record.wanted_reason().empty()
                       ? "cancelled on request"
@@ -177,6 +185,12 @@ absl::StatusOr<bool> JobDriver::Turn() {
                   StrCat("all ", spec_.trainer().steps(), " steps are done and saved"));
   }
   FRESHET_RETURN_IF_ERROR(Watch(record, report, now));
+  FRESHET_ASSIGN_OR_RETURN(team_end_, FindEndWithTeam(record, report, now));
+  if (team_end_.empty()) return false;
+  FRESHET_RETURN_IF_ERROR(Change([&](JobRecord& current) {
+                            AddNotice(current, Severity::kWarning, "team_ended", team_end_, now);
+                            return absl::OkStatus();
+                          }).status());
   return false;
 }
 
@@ -249,6 +263,10 @@ absl::Status JobDriver::Open(const JobRecord& record, const WorkersReport& repor
                              context_.trainers.DescribeModel(report.trainer_address, spec_,
                                                              context_.timing.describe_deadline));
     FRESHET_ASSIGN_OR_RETURN(inputs, OpenJobInputs(spec_, std::move(bundle), context_.roots));
+    if (inputs->data.curriculum != nullptr) {
+      FRESHET_RETURN_IF_ERROR(
+          ObserveHistory(context_.events, EventStream(id_), *inputs->data.curriculum));
+    }
     MutexLock lock(mu_);
     inputs_ = inputs;
   }

@@ -103,7 +103,10 @@ class JobDriver {
   std::shared_ptr<const cluster::v1::Assign> BaseAssign(const JobRecord& record) const;
   // Handles pause, resume and STARTING -> RUNNING.
   absl::Status MoveState(JobRecord& record, const WorkersReport& report);
-  // For a cancelled job: true once the last checkpoint is written or its deadline has passed.
+  // Why the job ends before its last step although it has not failed, or "": see FindTeamEnd.
+  absl::StatusOr<std::string> FindEndWithTeam(const JobRecord& record, const WorkersReport& report,
+                                              absl::Time now);
+  // For a job that ends early: true once the last checkpoint is written or its deadline has passed.
   bool TrainerLetGo(const WorkersReport& report, absl::Time now);
   absl::Status LookAtStore();
   // Reads the metrics rows added since the last call. `save`: write the record at once.
@@ -150,6 +153,7 @@ class JobDriver {
   absl::Time saved_ = absl::InfinitePast();
   std::optional<absl::Time> cancelling_since_;
   int64_t cancel_sequence_ = 0;
+  std::string team_end_;  // why the job ends with its team; "" if it does not
   std::optional<absl::Time> trainer_done_since_;
   std::unique_ptr<PromptFeeder> feeder_;
 

@@ -10,6 +10,7 @@
 #include "controller/jobs/plan/call_limits.h"
 #include "controller/jobs/plan/death_reason.h"
 #include "controller/jobs/plan/store_setup.h"
+#include "controller/jobs/plan/team_plan.h"
 #include "job/eval_sets.h"
 #include "runlog/evaluation_summary.h"
 
@@ -97,6 +98,20 @@ bool JobDriver::TrainerLetGo(const WorkersReport& report, absl::Time now) {
   // A later status no longer names the work.
   if (!report.trainer_lists_work && report.trainer_sequence != cancel_sequence_) return true;
   return now - *cancelling_since_ >= context_.timing.last_checkpoint_deadline;
+}
+
+absl::StatusOr<std::string> JobDriver::FindEndWithTeam(const JobRecord& record,
+                                                       const WorkersReport& report,
+                                                       absl::Time now) {
+  if (spec_.team().empty() || record.state() != JOB_STATE_RUNNING || !report.trainer_running ||
+      !opening_.ok() || !store_status_.ok() || !stats_.has_value() || !explanation_.has_value() ||
+      now - last_progress_ < context_.timing.team_patience) {
+    return "";
+  }
+  FRESHET_ASSIGN_OR_RETURN(const std::vector<JobRecord> records, context_.registry.List());
+  return FindTeamEnd(FindEndedPartners(records, record),
+                     {*stats_, explanation_->edge, spec_.trainer().steps(), last_progress_},
+                     context_.timing.team_patience, now);
 }
 
 absl::Status JobDriver::LookAtStore() {

@@ -28,7 +28,9 @@ struct ControllerTiming {
   absl::Duration evaluation_deadline = absl::Minutes(10);  // per try, and for scoring
   absl::Duration final_evaluation_deadline = absl::Minutes(30);
   absl::Duration last_checkpoint_deadline = absl::Seconds(60);  // for a cancelled job
-  absl::Duration retention_period = absl::Minutes(1);           // between two checks
+  // How long a job of a team without progress waits after a partner has succeeded; see FindTeamEnd.
+  absl::Duration team_patience = absl::Seconds(60);
+  absl::Duration retention_period = absl::Minutes(1);  // between two checks
 
   ControllerTiming Scaled(double factor) const {
     ControllerTiming t = *this;
@@ -36,7 +38,8 @@ struct ControllerTiming {
          {&t.heartbeat_interval, &t.lost_after, &t.rejoin_grace, &t.leader_ttl, &t.leader_renewal,
           &t.tick, &t.patience, &t.retry_first, &t.retry_most, &t.failure_window,
           &t.other_trainer_after, &t.describe_deadline, &t.call_deadline, &t.evaluation_deadline,
-          &t.final_evaluation_deadline, &t.last_checkpoint_deadline, &t.retention_period}) {
+          &t.final_evaluation_deadline, &t.last_checkpoint_deadline, &t.team_patience,
+          &t.retention_period}) {
       *d *= factor;
     }
     return t;

@@ -1,5 +1,9 @@
 #include "controller/jobs/plan/team_plan.h"
 
+#include <algorithm>
+#include <functional>
+#include <utility>
+
 #include "base/proto_time.h"
 #include "base/str_cat.h"
 
@@ -8,6 +12,9 @@ namespace {
 
 using job::v1::JOB_STATE_CANCELLED;
 using job::v1::JOB_STATE_FAILED;
+using job::v1::JOB_STATE_SUCCEEDED;
+
+constexpr size_t kMostReasons = 5;  // that a text names
 
 bool AreOneTeam(const JobRecord& a, const JobRecord& b) {
   return !a.spec().team().empty() && a.spec().team() == b.spec().team() && a.id() != b.id();
@@ -38,6 +45,17 @@ const JobRecord* FindFirstFailure(const std::vector<JobRecord>& records, const J
   return first;
 }
 
+// "3 dead(score_failed), 1 filtered(...)", the most frequent first.
+std::string DescribeEnds(const StoreStats& stats) {
+  std::vector<std::pair<std::string, int64_t>> ends = stats.ended_by_reason;
+  std::ranges::stable_sort(ends, std::greater(), &std::pair<std::string, int64_t>::second);
+  std::string text;
+  for (size_t i = 0; i < std::min(ends.size(), kMostReasons); ++i) {
+    text += StrCat(text.empty() ? "" : ", ", ends[i].second, " ", ends[i].first);
+  }
+  return text.empty() ? "no group" : text;
+}
+
 }  // namespace
 
 bool HasFailedOrWasCancelled(const JobRecord& record) {
@@ -59,6 +77,29 @@ std::vector<TeamStop> FindTeamStops(const std::vector<JobRecord>& records) {
                             first->reason())});
   }
   return stops;
+}
+
+std::vector<EndedPartner> FindEndedPartners(const std::vector<JobRecord>& records,
+                                            const JobRecord& record) {
+  std::vector<EndedPartner> partners;
+  for (const JobRecord& other : records) {
+    if (!AreOneTeam(record, other) || other.state() != JOB_STATE_SUCCEEDED) continue;
+    partners.push_back({PolicyOf(other), FromTimestamp(other.finished())});
+  }
+  return partners;
+}
+
+std::string FindTeamEnd(const std::vector<EndedPartner>& partners, const TeamProgress& progress,
+                        absl::Duration patience, absl::Time now) {
+  const int64_t step = progress.stats.committed_version;
+  // On the other edges the step has all its groups, or they are being scored or trained.
+  const bool needs_groups = progress.edge == "rollout" || progress.edge == "prompts";
+  if (partners.empty() || step >= progress.steps || !needs_groups) return "";
+  const EndedPartner& first = *std::ranges::min_element(partners, {}, &EndedPartner::at);
+  if (now - std::max(progress.last, first.at) < patience) return "";
+  return StrCat("ends after step ", step, " of ", progress.steps, ": policy ", first.policy,
+                " has ended, so that no more prompts can be played; given up here: ",
+                DescribeEnds(progress.stats));
 }
 
 absl::StatusOr<std::vector<std::string>> FindTeamResumes(const std::vector<JobRecord>& records,

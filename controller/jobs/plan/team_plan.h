@@ -1,17 +1,21 @@
 #ifndef FRESHET_CONTROLLER_JOBS_PLAN_TEAM_PLAN_H_
 #define FRESHET_CONTROLLER_JOBS_PLAN_TEAM_PLAN_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "controller/jobs/record/job_record.h"
+#include "datastore/trajectory_store.h"
 
 namespace freshet {
 
-// If a job of a team fails or is cancelled, the others are cancelled. JobSpec.team names the team.
-// All functions are pure.
+// If a job of a team fails or is cancelled, the others are cancelled. If one succeeds, the others
+// train what has been played with it, and then succeed too. JobSpec.team names the team. All
+// functions are pure.
 
 bool HasFailedOrWasCancelled(const JobRecord& record);
 
@@ -25,6 +29,30 @@ struct TeamStop {
 // another job has failed or was cancelled since they were submitted or resumed last. The reason is
 // that of the first such job. A job that has succeeded stops no other. In the order of `records`.
 std::vector<TeamStop> FindTeamStops(const std::vector<JobRecord>& records);
+
+struct EndedPartner {
+  std::string policy;
+  absl::Time at;
+};
+
+// The jobs of the team of `record` that have succeeded.
+std::vector<EndedPartner> FindEndedPartners(const std::vector<JobRecord>& records,
+                                            const JobRecord& record);
+
+// Progress of a job whose trainer is at work.
+struct TeamProgress {
+  StoreStats stats;
+  std::string edge;  // of the store's Explanation
+  int64_t steps = 0;
+  absl::Time last;  // when ProgressMark(stats) last changed
+};
+
+// Why a job of a team ends before its last step, or "". All samples of a team are played by all its
+// members, so once one has ended, a group that is not generated never will be. The job ends when
+// its next step waits for such a group, and nothing has moved for `patience` since the first
+// partner's end: a sample's result may come later than its partner's.
+std::string FindTeamEnd(const std::vector<EndedPartner>& partners, const TeamProgress& progress,
+                        absl::Duration patience, absl::Time now);
 
 // The other jobs of the team of `record` that have failed or were cancelled, which are resumed with
 // it. FAILED_PRECONDITION: one of them is being cancelled.

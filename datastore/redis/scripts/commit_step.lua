@@ -66,8 +66,9 @@ if digest ~= arg(5) or concat(attempts, ',') ~= arg(6) then
   return finish('DIGEST', digest, concat(attempts, ','))
 end
 
-local B = #list
+local B, skipped = #list, 0
 for i, g in ipairs(groups) do
+  skipped = skipped + g.sk
   record_trained(g, rows[i], 0)
   count('trained_samples', size_of(g))
   count('trained_tokens', g.ntok)
@@ -76,10 +77,12 @@ bump(NOW[CLAIMED], -B)
 bump(STAYED[CLAIMED], B * (now - J.claimed_at))
 bump(NOW[TRAINED], B)
 bump(ENTERED[TRAINED], B)
+bump(SKIPPED[CLAIMED], -skipped)
+bump(SKIPPED[TRAINED], skipped)
 set('outstanding', J.outstanding - B)
 set('trained', J.trained + B)
 call('HSET', step_key(step), 'hash', content_hash, 'digest', arg(7), 'ordinals', ordinals,
-  'attempts', arg(6), 'at', now)
+  'attempts', arg(6), 'at', now, 'skipped', skipped)
 call('HSET', prefix .. 'digests', step, arg(7))
 call('DEL', prefix .. 'claimed')
 set('claimed', 0)

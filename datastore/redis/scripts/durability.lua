@@ -1,5 +1,5 @@
 -- Shared by the scripts that claim, journal and forget steps. Step S is the hash {job}:step:S: hash
--- (of the weights), digest, ordinals, attempts, at (commit time).
+-- (of the weights), digest, ordinals, attempts, at (commit time), skipped (samples, SKIPPED).
 --
 -- The store's lineages are J.root_lineage to J.lineage. J.ends lists, for each earlier lineage, its
 -- newest version from which the current history descends; non-decreasing.
@@ -68,11 +68,14 @@ local function set_durable(version, level)
   local known = tonumber(call('HGET', prefix .. 'durable', version)) or 0
   if level > known then call('HSET', prefix .. 'durable', version, level) end
   for step = J.newest_durable + 1, version do
-    local B, at = J.groups_per_step, tonumber(call('HGET', step_key(step), 'at'))
+    local B, f = J.groups_per_step, call('HMGET', step_key(step), 'at', 'skipped')
+    local at, skipped = tonumber(f[1]), tonumber(f[2]) or 0 -- older stores have no `skipped`
     bump(NOW[TRAINED], -B)
     bump(STAYED[TRAINED], B * (now - at))
     bump(NOW[DURABLE], B)
     bump(ENTERED[DURABLE], B)
+    bump(SKIPPED[TRAINED], -skipped)
+    bump(SKIPPED[DURABLE], skipped)
     set('trained', J.trained - B)
   end
   set('newest_durable', math.max(J.newest_durable, version))

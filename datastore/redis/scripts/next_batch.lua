@@ -38,6 +38,8 @@ for i, ord in ipairs(ordinals) do
   local f = call('HMGET', group, 'n', 'ph', 'rows', 'scores')
   local g = unpack_group(f[1])
   bump(STAYED[READY], now - g.since)
+  bump(SKIPPED[READY], -g.sk)
+  bump(SKIPPED[CLAIMED], g.sk)
   g.st, g.since, g.step = CLAIMED, now, step
   call('HSET', group, 'n', pack_group(g))
   numbers[i] = ordinal_number(ord)

@@ -1,5 +1,5 @@
--- Returns counters: pairs of name and number, pairs of reason and number of groups, and the hashes
--- of spend_call.lua.
+-- Returns counters: pairs of name and number, pairs of reason and number of groups, the hashes of
+-- spend_call.lua, and pairs of reason and number of skipped samples.
 local out = call('HGETALL', prefix .. 'stats')
 local function put(name, value)
   out[#out + 1] = name
@@ -20,4 +20,4 @@ for _, name in ipairs({'leases_expired', 'samples_put', 'duplicate_puts', 'fence
   put(name, J[name])
 end
 return finish('OK', out, call('HGETALL', prefix .. 'reasons'), call('HGETALL', prefix .. 'calls'),
-  call('HGETALL', prefix .. 'refused_calls'))
+  call('HGETALL', prefix .. 'refused_calls'), call('HGETALL', prefix .. 'skipped_reasons'))

@@ -28,7 +28,11 @@ RewardWorker::RewardWorker(RowQueue& store, const CompositeScorer& scorer, Respo
       scorer_(scorer),
       decoder_(std::move(decoder)),
       options_(std::move(options)),
-      clock_(clock) {}
+      clock_(clock),
+      leases_(store, options_.worker, clock),
+      scorer_away_("scorer", options_.first_retry, options_.longest_retry),
+      store_away_("store", options_.first_retry, options_.longest_retry),
+      ahead_(options_.batch_time, options_.batch_rows) {}
 
 int64_t RewardWorker::RunOnce() {
   const int64_t before = counters().scored();
@@ -42,7 +46,7 @@ int64_t RewardWorker::RunOnce() {
       held = PopQueued();
     }
     Process(*held);
-    RenewWhenDue();
+    leases_.RenewWhenDue();
   }
   return counters().scored() - before;
 }
@@ -67,7 +71,7 @@ void RewardWorker::RenewLoop() {
   const LogScope scope(options_.job);
   while (true) {
     PutWhenDue();
-    RenewWhenDue();
+    leases_.RenewWhenDue();
     MutexLock lock(mu_);
     if (stopping_) return;
     absl::Duration wait = options_.renewal_check;
@@ -102,7 +106,7 @@ RewardWorker::HeldRow RewardWorker::PopQueued() {
   HeldRow held;
   held.row = std::move(queue_.front());
   queue_.pop_front();
-  held.cancel = in_hand_.at(held.row.token).get_token();
+  held.cancel = leases_.CancelToken(held.row.token);
   held.number = ++begun_;
   held.alone = scoring_++ == 0;
   return held;
@@ -114,12 +118,10 @@ void RewardWorker::Process(const HeldRow& held) {
   const absl::Time now = clock_.Now();
   MutexLock lock(mu_);
   --scoring_;
-  // Rises at once with a slow row, and falls slowly.
-  row_time_ = std::max(now - start, 0.9 * row_time_ + 0.1 * (now - start));
-  measured_ = true;
+  ahead_.OnRow(now - start);
   only_failures_ = !score.has_value();
   if (!score.has_value()) {
-    in_hand_.erase(held.row.token);
+    leases_.Remove(held.row.token);
     return;
   }
   if (done_.empty()) {
@@ -131,11 +133,12 @@ void RewardWorker::Process(const HeldRow& held) {
 
 std::optional<Score> RewardWorker::ScoreRow(const HeldRow& held, absl::Time start) {
   const SampleView& sample = held.row.sample;
-  const std::string completion = decoder_(sample.response->response_ids);
+  const std::vector<int32_t>& ids = CompletionIds(*sample.response);
+  const std::string completion = decoder_(ids);
   std::vector<std::string> group;
-  for (const auto& response : held.row.group) group.push_back(decoder_(response->response_ids));
+  for (const auto& response : held.row.group) group.push_back(decoder_(CompletionIds(*response)));
   const ScoreInput input{completion,
-                         static_cast<int32_t>(sample.response->response_ids.size()),
+                         static_cast<int32_t>(ids.size()),
                          sample.response->finish == FinishReason::kStop ||
                              sample.response->finish == FinishReason::kNotAsked,
                          sample.prompt->attributes,
@@ -158,9 +161,9 @@ std::optional<Score> RewardWorker::ScoreRow(const HeldRow& held, absl::Time star
   {
     MutexLock lock(mu_);
     if (away) {
-      RecordFailure(scorer_away_, "scorer", score.status(), start);
+      scorer_away_.OnFailure(score.status(), start, clock_.Now());
     } else {
-      scorer_away_ = {};
+      scorer_away_.OnSuccess();
       suspects_.erase(sample.uid);
     }
     if (broke && IsSuspect(held)) away = false;
@@ -215,20 +218,6 @@ void RewardWorker::HandBack(const RowLease& row, const absl::Status& error, bool
   }
 }
 
-void RewardWorker::RecordFailure(Outage& outage, const std::string& what, const absl::Status& error,
-                                 absl::Time start) {
-  if (outage.reason.empty()) {
-    outage.since = start;
-    outage.failures = 0;
-    FRESHET_LOG(Warning) << "event=" << what << "_away error=" << LogQuoted(Message(error));
-  } else if (start < outage.retry_at) {
-    return;
-  }
-  outage.reason = Message(error);
-  outage.retry_at =
-      clock_.Now() + BackoffDelay(++outage.failures, options_.first_retry, options_.longest_retry);
-}
-
 void RewardWorker::LeaseMore() {
   if (AwaitRows()) {
     int64_t room = 0;
@@ -254,9 +243,9 @@ bool RewardWorker::AwaitRows() {
   {
     MutexLock lock(mu_);
     absl::Duration pause = next_lease_ - clock_.Now();
-    bool blocked = std::ssize(in_hand_) >= options_.max_in_hand;
-    if (!scorer_away_.reason.empty()) {
-      pause = std::max(pause, scorer_away_.retry_at - clock_.Now());
+    bool blocked = leases_.size() >= options_.max_in_hand;
+    if (scorer_away_.on()) {
+      pause = std::max(pause, scorer_away_.retry_at() - clock_.Now());
       blocked = blocked || scoring_ > 0;  // try one row at a time
     }
     // Rows that failed are available again at once, which counts as a change: do not spin on it.
@@ -294,10 +283,8 @@ int64_t RewardWorker::LeaseRows(int64_t max_rows) {
   ++requests_;
   const auto count = static_cast<int64_t>(rows->size());
   MutexLock lock(mu_);
-  if (in_hand_.empty()) next_renewal_ = now + store_.lease_ttl() / 3;
   for (RowLease& row : *rows) {
-    std::stop_source& cancel = in_hand_[row.token];
-    if (stopping_) cancel.request_stop();
+    leases_.Add(row.token, now, stopping_);
     queue_.push_back(std::move(row));
   }
   return count;
@@ -305,23 +292,16 @@ int64_t RewardWorker::LeaseRows(int64_t max_rows) {
 
 // One row per idle thread, plus what fits into batch_time.
 int64_t RewardWorker::Room() {
-  if (!scorer_away_.reason.empty()) return 1;
-  if (std::exchange(measured_, false)) {
-    const double affordable = row_time_ <= absl::ZeroDuration()
-                                  ? static_cast<double>(options_.batch_rows)
-                                  : absl::FDivDuration(options_.batch_time, row_time_);
-    const int64_t most = std::max<int64_t>(std::min(options_.batch_rows, 2 * ahead_), 1);
-    ahead_ = static_cast<int64_t>(std::clamp(affordable, 1.0, static_cast<double>(most)));
-  }
-  const int64_t wanted =
-      std::min(std::max(options_.batch_rows, options_.parallel), options_.parallel * ahead_);
+  if (scorer_away_.on()) return 1;
+  const int64_t wanted = std::min(std::max(options_.batch_rows, options_.parallel),
+                                  options_.parallel * ahead_.RowsPerThread());
   return std::clamp<int64_t>(wanted - scoring_ - std::ssize(queue_), 1,
-                             std::max<int64_t>(options_.max_in_hand - std::ssize(in_hand_), 1));
+                             std::max<int64_t>(options_.max_in_hand - leases_.size(), 1));
 }
 
 bool RewardWorker::PutDue() const {
   if (putting_ || done_.empty()) return false;
-  const bool more_to_come = !queue_.empty() || scoring_ > 0 || !store_away_.reason.empty();
+  const bool more_to_come = !queue_.empty() || scoring_ > 0 || store_away_.on();
   return !more_to_come || clock_.Now() >= put_at_;
 }
 
@@ -349,14 +329,14 @@ void RewardWorker::PutDone() {
     const absl::Status put = PutScores(scores);
     MutexLock lock(mu_);
     if (!put.ok()) {
-      RecordFailure(store_away_, "store", put, start);
-      put_at_ = store_away_.retry_at;
+      store_away_.OnFailure(put, start, clock_.Now());
+      put_at_ = store_away_.retry_at();
       done_.insert(done_.begin(), scores.begin(), scores.end());
       putting_ = false;
       return;
     }
-    store_away_ = {};
-    for (const RowPut& score : scores) in_hand_.erase(score.token);
+    store_away_.OnSuccess();
+    for (const RowPut& score : scores) leases_.Remove(score.token);
   }
 }
 
@@ -365,9 +345,9 @@ void RewardWorker::PutRest() {
   MutexLock lock(mu_);
   if (done_.empty()) return;
   FRESHET_LOG(Warning) << "event=scores_not_sent count=" << done_.size()
-                       << " error=" << LogQuoted(store_away_.reason);
+                       << " error=" << LogQuoted(store_away_.reason());
   counters_.lost += std::ssize(done_);
-  for (const RowPut& score : done_) in_hand_.erase(score.token);
+  for (const RowPut& score : done_) leases_.Remove(score.token);
   done_.clear();
 }
 
@@ -395,69 +375,28 @@ absl::Status RewardWorker::PutScores(const std::vector<RowPut>& scores) {
   return absl::OkStatus();
 }
 
-void RewardWorker::RenewWhenDue() {
-  const absl::Time now = clock_.Now();
-  std::vector<int64_t> lost;
-  {
-    MutexLock lock(mu_);
-    if (in_hand_.empty() || now < next_renewal_) return;
-    for (const auto& [token, cancel] : in_hand_) lost.push_back(token);
-  }
-  const absl::StatusOr<std::vector<int64_t>> refused = store_.RenewLeases(options_.worker, lost);
-  // The name is revoked, and with it all leases. On any other error the next check retries.
-  if (refused.status().code() != absl::StatusCode::kFailedPrecondition) {
-    if (!refused.ok()) {
-      MutexLock lock(mu_);
-      if (!std::exchange(renewal_fails_, true)) {
-        FRESHET_LOG(Warning) << "event=renew_leases_failed error="
-                             << LogQuoted(Message(refused.status()));
-      }
-      return;
-    }
-    lost = *refused;
-  }
-  std::vector<std::stop_source> ended;
-  {
-    MutexLock lock(mu_);
-    renewal_fails_ = false;
-    next_renewal_ = now + store_.lease_ttl() / 3;
-    for (const int64_t token : lost) {
-      const auto found = in_hand_.find(token);
-      if (found != in_hand_.end()) ended.push_back(found->second);
-    }
-  }
-  for (std::stop_source& cancel : ended) cancel.request_stop();
-}
-
 void RewardWorker::Stop() {
-  std::vector<std::stop_source> all;
   {
     MutexLock lock(mu_);
     stopping_ = true;
-    for (const auto& [token, cancel] : in_hand_) all.push_back(cancel);
     work_.NotifyAll();
     renewal_cv_.NotifyAll();
   }
-  for (std::stop_source& cancel : all) cancel.request_stop();
+  leases_.CancelAll();
 }
 
 RewardCounters RewardWorker::counters() const {
   MutexLock lock(mu_);
   RewardCounters counters = counters_;
-  counters.unsent = std::ssize(in_hand_) - std::ssize(queue_) - scoring_;
+  counters.unsent = leases_.size() - std::ssize(queue_) - scoring_;
   return counters;
 }
 
 std::string RewardWorker::WaitsFor() const {
   const absl::Time now = clock_.Now();
-  const auto text = [now](const char* what, const Outage& outage) {
-    return StrCat(what, " since ",
-                  absl::FormatDuration(absl::Trunc(now - outage.since, absl::Seconds(1))), ": ",
-                  outage.reason);
-  };
   MutexLock lock(mu_);
-  if (!scorer_away_.reason.empty()) return text("rows wait for their scorer", scorer_away_);
-  if (!store_away_.reason.empty()) return text("scores wait for the datastore", store_away_);
+  if (scorer_away_.on()) return StrCat("rows wait for their scorer ", scorer_away_.Describe(now));
+  if (store_away_.on()) return StrCat("scores wait for the datastore ", store_away_.Describe(now));
   return "";
 }
 

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <optional>
 #include <set>
 #include <stop_token>
@@ -16,6 +15,9 @@
 #include "base/mutex.h"
 #include "datastore/trajectory_store.h"
 #include "services/reward/scorers/composite_scorer.h"
+#include "services/reward/worker/held_leases.h"
+#include "services/reward/worker/lease_ahead.h"
+#include "services/reward/worker/outage.h"
 
 namespace freshet {
 
@@ -98,7 +100,7 @@ class RewardWorker {
 
   // Renews the leases of all rows in hand if a third of their duration has passed since the last
   // renewal. Run calls it on its own thread.
-  void RenewWhenDue() ABSL_LOCKS_EXCLUDED(mu_);
+  void RenewWhenDue() { leases_.RenewWhenDue(); }
 
   RewardCounters counters() const;
   // The scorer or store that it waits for, since when and why; "" if both are available.
@@ -111,14 +113,6 @@ class RewardWorker {
     int64_t number = 0;  // of rows whose scoring began, including this one
     bool alone = false;  // no other row was being scored then
   };
-  // An outage of the scorer or the store: from the first failed call to the next success.
-  struct Outage {
-    std::string reason;  // empty: no outage
-    absl::Time since;
-    int64_t failures = 0;  // in a row
-    absl::Time retry_at;
-  };
-
   // Stores scores and renews leases while the other threads may be busy for long.
   void RenewLoop() ABSL_LOCKS_EXCLUDED(mu_);
   void ScoreLoop();
@@ -133,9 +127,6 @@ class RewardWorker {
   std::optional<Score> ScoreRow(const HeldRow& held, absl::Time start);
   // `away`: an outage, which does not count as a failure of the row.
   void HandBack(const RowLease& row, const absl::Status& error, bool away);
-  // Records a failed call that began at `start`. Overlapping calls count as one try.
-  void RecordFailure(Outage& outage, const std::string& what, const absl::Status& error,
-                     absl::Time start) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Called by the one thread that has set leasing_.
   void LeaseMore() ABSL_LOCKS_EXCLUDED(mu_);
@@ -172,11 +163,11 @@ class RewardWorker {
   absl::Time next_lease_ = absl::InfinitePast();
   absl::Time look_again_ = absl::InfinitePast();
 
+  // Of the rows in queue_, being scored, in done_ or being stored. Changed under mu_.
+  HeldLeases leases_;
   mutable Mutex mu_;
   CondVar work_;        // for scoring and leasing threads
   CondVar renewal_cv_;  // for the renewal thread
-  // Rows with leases held here, by token: in queue_, being scored, in done_ or being stored.
-  std::map<int64_t, std::stop_source> in_hand_ ABSL_GUARDED_BY(mu_);
   std::deque<RowLease> queue_ ABSL_GUARDED_BY(mu_);
   int64_t scoring_ ABSL_GUARDED_BY(mu_) = 0;  // rows being scored
   int64_t begun_ ABSL_GUARDED_BY(mu_) = 0;    // total number of rows whose scoring began
@@ -190,12 +181,7 @@ class RewardWorker {
   bool leasing_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool only_failures_ ABSL_GUARDED_BY(mu_) = false;  // the last row failed
-  absl::Time next_renewal_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
-  bool renewal_fails_ ABSL_GUARDED_BY(mu_) = false;  // the last call failed; logged once
-  // Rows leased ahead per thread; doubles whenever rows have been measured since.
-  int64_t ahead_ ABSL_GUARDED_BY(mu_) = 1;
-  bool measured_ ABSL_GUARDED_BY(mu_) = false;
-  absl::Duration row_time_ ABSL_GUARDED_BY(mu_);
+  LeaseAhead ahead_ ABSL_GUARDED_BY(mu_);
   RewardCounters counters_ ABSL_GUARDED_BY(mu_);  // without `unsent`
 };
 

@@ -104,12 +104,24 @@ class TeamTest(unittest.TestCase):
                 self.assertIn(text, answer["error"])
 
     def test_a_sample_whose_partners_are_stored_is_not_awaited(self):
-        team = Team(lambda members, row: 1, ["planner", "worker"])
-        calls = Calls(team)
+        calls = Calls(Team(lambda members, row: 1, ["planner", "worker"]))
         calls.start(0, "planner", task("p"))
         calls.start(1, "worker", task("w"))
         calls.join()
-        self.assertEqual(team.play("worker", task("w", attempt=2))[0], 422)
+        for attempt in (1, 1, 2):
+            self.assertEqual(calls.team.play("worker", task("w", attempt=attempt, timeout_s=0.02))[0], 422)
+
+    def test_jobs_that_start_again_play_again(self):
+        for job in ("p", "another"):
+            calls = Calls(ArrivingTeam(lambda members, row: 1, ["planner", "worker"]))
+            calls.start(0, "planner", task("p"))
+            calls.start(1, "worker", task("w"))
+            calls.join()
+            calls.team.arrived.acquire(timeout=SECONDS)
+            calls.start(2, "planner", task(job))
+            self.assertTrue(calls.team.arrived.acquire(timeout=SECONDS))
+            calls.start(3, "worker", task("w"))
+            self.assertEqual(list(calls.join().values()), [(200, rewarded(1))] * 4)
 
     def test_who_is_missing_is_said(self):
         ((status, answer),) = self.play(lambda members, row: 1, ("planner", task("p")), patience=0.01)

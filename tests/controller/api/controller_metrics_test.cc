@@ -111,6 +111,21 @@ TEST_F(ControllerMetricsTest, EstimatesTheBytesOfWhatIsHeld) {
   EXPECT_FALSE(Scraped().Has("freshet_buffer_bytes"));
 }
 
+TEST_F(ControllerMetricsTest, CountsTheSamplesThatSmallerGroupsHave) {
+  JobGauges gauges = Gauges("a");
+  constexpr auto kReady = static_cast<size_t>(GroupState::kReady);
+  gauges.stats.groups[kReady] = 3;
+  gauges.stats.skipped[kReady] = 5;
+  gauges.stats.ended_by_reason = {{"filtered(too_easy)", 2}};
+  gauges.stats.skipped_by_reason = {{"filtered(too_easy)", 4}};
+  metrics_.OnJob(gauges);
+  const MetricsText text = Scraped();
+  EXPECT_EQ(text.Find("freshet_buffer_trajectories", {{"job", "a"}, {"state", "ready"}}), 7);
+  EXPECT_EQ(text.Find("freshet_buffer_bytes", {{"job", "a"}}), 7 * 150);
+  EXPECT_EQ(text.Find("freshet_trajectories_dropped_total", {{"job", "a"}, {"reason", "filtered"}}),
+            4);
+}
+
 TEST_F(ControllerMetricsTest, CountsDroppedSamplesByReason) {
   JobGauges gauges = Gauges("a");
   metrics_.OnJob(gauges);

@@ -11,6 +11,7 @@
 #include "datastore/memory/in_memory_trajectory_store.h"
 #include "tests/datastore/staleness_simulation.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/simulated_response.h"
 
 namespace freshet {
 namespace {
@@ -132,7 +133,7 @@ class Simulation {
       const int64_t begun = engine->version;
       queue_.After(options_.sample_seconds(queue_.now(), dice_),
                    [this, engine, token = lease.token, index, begun, partial = lease.partials[i]] {
-                     Finish(engine, token, index, Respond(partial, begun, engine->version));
+                     Finish(engine, token, index, FinishAcross(partial, begun, engine->version));
                    });
     }
   }
@@ -145,18 +146,6 @@ class Simulation {
     if (!lease->second.empty()) return;
     Account(*engine);
     engine->leases.erase(lease);
-  }
-  // Adds one token of each version.
-  static Response Respond(Response response, int64_t first, int64_t last) {
-    for (const int64_t version : {first, last}) {
-      const auto at = static_cast<int32_t>(response.response_ids.size());
-      response.response_ids.push_back(5);
-      response.behavior_logprobs.push_back(-1);
-      response.loss_mask.push_back(1);
-      response.spans.push_back({{0, version}, at, at + 1});
-    }
-    response.finish = FinishReason::kStop;
-    return response;
   }
   // Returns the engine's leases and removes it.
   void Drain(const EnginePtr& engine) {

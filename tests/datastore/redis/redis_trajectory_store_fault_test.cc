@@ -46,6 +46,33 @@ TEST_F(RedisStoreFault, CreateIsIdempotentAndRefusesOtherValues) {
               HasSubstr("origin.resumed"));
 }
 
+TEST_F(RedisStoreFault, WhatCurationKnowsOutlivesProcessesAndTheServer) {
+  options_.group_size = 4;
+  options_.replay = ReplayOptions{4, 1.0, 8, /*max_successes=*/4};
+  options_.adaptive = AdaptiveOptions{2, 1.0, 0};
+  const auto score = [this](double reward) {
+    const auto rows = store().LeaseRows(Task::kScore, "r0", 10);
+    ASSERT_TRUE(rows.ok()) << rows.status();
+    for (const RowLease& row : *rows) {
+      EXPECT_TRUE(store().PutFields(Task::kScore, row.token, ScoreOf(reward)).ok());
+    }
+  };
+  Finish(Lease(0, 1)[0], 0);
+  score(1);
+  ASSERT_TRUE(server_->Restart().ok());
+  const auto other = RedisTrajectoryStore::Open(server_->Client(), "job", settings_);
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ((*other)->Stats()->pooled_successes, 1);
+  PutPrompts(1);  // of the same row
+  const auto leased = (*other)->LeasePrompts({"w1", "", {0, 0}, 1});
+  ASSERT_TRUE(leased.ok()) << leased.status();
+  ASSERT_EQ(leased->leases.size(), 1U) << leased->reason;
+  EXPECT_EQ(leased->leases[0].missing.size(), 2U) << "the row always succeeds";
+  Finish(leased->leases[0], 0);
+  score(0);
+  EXPECT_EQ((*other)->Stats()->replayed_samples, 1);
+}
+
 TEST_F(RedisStoreFault, OpenReadsTheConfiguration) {
   StartServer();
   EXPECT_EQ(RedisTrajectoryStore::Open(client_, "job", settings_).status().code(),

@@ -113,11 +113,13 @@ std::string Text(const StoreStats& stats) {
   std::string text;
   for (int state = 0; state < kNumGroupStates; ++state) {
     text += StrCat(Name(static_cast<GroupState>(state)), " ", stats.groups[state], " of ",
-                   stats.transitions[state], " in ",
+                   stats.transitions[state], " without ", stats.skipped[state], " in ",
                    absl::FormatDuration(stats.time_in_state[state]), "; ");
   }
   for (const auto& [reason, groups] : stats.ended_by_reason)
     text += StrCat(reason, " ", groups, "; ");
+  for (const auto& [reason, samples] : stats.skipped_by_reason)
+    text += StrCat(reason, " without ", samples, "; ");
   return text + StrCat("outstanding ", stats.outstanding, " queued ", stats.queued_prompts,
                        " version ", stats.committed_version, " expired ", stats.leases_expired,
                        " put ", stats.samples_put, " again ", stats.duplicate_puts, " fenced ",

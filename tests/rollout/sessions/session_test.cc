@@ -448,6 +448,23 @@ TEST_F(SessionTest, TokensOfFailedRequestsCount) {
   EXPECT_EQ(session.Close().limit, EpisodeLimit::kEpisodeTokens);
 }
 
+TEST_F(SessionTest, TokensOfRequestsThatTheEngineFailedDoNotCount) {
+  SessionOptions options = Options();
+  options.max_tokens = 2;
+  Session session(options, tokenizer_);
+  for (const absl::Status& fault :
+       {absl::UnavailableError("lost"), absl::InternalError("broken")}) {
+    ASSERT_TRUE(Begin(session, kUser).ok());
+    session.Add(latest_, GeneratedToken());
+    session.End(latest_, fault, "");
+  }
+  const absl::StatusOr<SessionTurn> again = Begin(session, kUser);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->generation.sampling.max_new_tokens, 2);
+  Answer(session, {'x', kEnd}, 0, kAnswer);
+  EXPECT_EQ(session.Close().limit, std::nullopt);
+}
+
 TEST_F(SessionTest, FailedRequestsCountOnceTheyHaveATokenButAreNotAnswered) {
   SessionOptions once = Options();
   once.max_requests = 1;

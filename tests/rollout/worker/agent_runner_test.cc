@@ -242,6 +242,20 @@ TEST_F(AgentRunnerTest, WithOptionalRequestsAPolicyThatWasNotAskedHasASampleWith
   EXPECT_EQ(runner_->counters().terminated, 2);
 }
 
+TEST_F(AgentRunnerTest, WithoutAnEndTokenAPolicyThatWasNotAskedSaysNothingEither) {
+  engine_.loaded[static_cast<int>(Lane::kRollout)] = {{0, 0}};
+  Make();
+  runner_->Start(Group(4, {0}));
+  Advance();
+  Answer(1, AgentReward{.reward = 0.5, .requests_optional = true});
+  const std::vector<EpisodeResult> results = Advance();
+  ASSERT_EQ(results.size(), 1U);
+  const Response& response = *results[0].response;
+  EXPECT_EQ(CheckResponse(response, {}), absl::OkStatus());
+  EXPECT_THAT(CompletionIds(response), IsEmpty());
+  EXPECT_EQ(CountLossTokens(response.loss_mask, 0, 2), 0);
+}
+
 TEST_F(AgentRunnerTest, ARequestThatTheEngineFailedIsNotOptional) {
   options_.max_failures = 1;
   Make();

@@ -44,9 +44,10 @@ struct Selected {
   const std::vector<float>& mask(size_t tree) const { return rows.columns[tree].loss_mask; }
 };
 
-Selected Select(const LossSpec& spec, const std::vector<TrainGroup>& groups) {
+Selected Select(const LossSpec& spec, const std::vector<TrainGroup>& groups,
+                bool whole_responses = false) {
   Selected selected;
-  auto rows = MakeTrainingRows(groups, AdvantageKind::kDrGrpo);
+  auto rows = MakeTrainingRows(groups, AdvantageKind::kDrGrpo, whole_responses);
   EXPECT_TRUE(rows.ok()) << rows.status();
   selected.rows = *std::move(rows);
   const auto counts = SelectLossTokens(spec, /*tokenizer=*/nullptr, selected.rows);
@@ -144,6 +145,26 @@ TEST(SelectLossTokens, BetweenTheBoundsTheShareRisesAndTheHighestEntropyGoesFirs
   EXPECT_THAT(Select(WithControl(1, 3), {ThreeFailures()}).mask(0), ElementsAre(1, 1, 0, 0));
   // A quarter of three is 0.75; of two samples of entropy 3 the first.
   EXPECT_THAT(Select(WithControl(1, 5), {ThreeFailures()}).mask(0), ElementsAre(1, 1, 0, 1));
+}
+
+// A sample of three conversations, each of a context token and one sampled token, that failed, and
+// one of a single conversation that succeeded.
+TrainGroup SeveralConversations() {
+  TrainGroup group = MakeGroup(0, {{{0, -1, 0, -2, 0, -3}, 0}, {{0, -4}, 1}});
+  TrainSample& sample = group.samples[0];
+  Response response = *sample.sample.response;
+  response.segments = {0, 2, 4};
+  ReplaceResponse(sample, std::move(response));
+  return group;
+}
+
+TEST(SelectLossTokens, ASampleOfSeveralConversationsCountsOnce) {
+  const Selected selected =
+      Select(WithControl(1, 2), {SeveralConversations()}, /*whole_responses=*/true);
+  EXPECT_DOUBLE_EQ(selected.counts.sampled_entropy, (2 + 4) / 2.0) << "not (1 + 2 + 3 + 4) / 4";
+  EXPECT_EQ(selected.counts.masked_samples, 1);
+  EXPECT_EQ(selected.counts.masked_tokens, 3) << "of all of its conversations";
+  EXPECT_EQ(selected.rows.loss_tokens, 1);
 }
 
 TEST(SelectLossTokens, BothRulesSeeTheWholeStepAndMayLeaveNothing) {

@@ -99,6 +99,16 @@ TEST_F(MemoryUsesDeathTest, WithoutMemoryForACopyASnapshotStaysLent) {
       "event=snapshot_lent reason=.*OK");
 }
 
+TEST(MemoryUses, TheGradientOfALargeEmbeddingTakesThePlaceOfLogits) {
+  PolicyLearnerOptions options;
+  options.model = TinyModel();
+  options.model.vocab_size = kVocabulary;
+  options.model.tie_word_embeddings = true;
+  const auto bytes = [&](const char* item) { return UseOf(item, options, at::kCPU).planned_bytes; };
+  EXPECT_EQ(bytes("logits"), LogitsBytes(kVocabulary, /*on_cpu=*/true) - kHeadBytes);
+  EXPECT_EQ(bytes("gradients of embedding and head"), 2 * kHeadBytes);
+}
+
 TEST(MemoryUses, OfAGpuNameIt) {
   PolicyLearnerOptions options;
   options.model = TinyModel();

@@ -141,6 +141,7 @@ TEST(MakeTrainingRows, ASegmentIsASequence) {
   ASSERT_TRUE(rows.ok()) << rows.status();
   ASSERT_EQ(rows->trees.size(), 2U) << "one of the first segments, one of the second";
   EXPECT_THAT(rows->groups, ElementsAre(0, 0));
+  EXPECT_THAT(rows->samples, ElementsAre(ElementsAre(0, 1), ElementsAre(0)));
   EXPECT_THAT(rows->trees[0].prefix, ElementsAre(1, 2));
   EXPECT_THAT(rows->trees[0].suffixes, ElementsAre(ElementsAre(5, 6), ElementsAre(8)));
   EXPECT_THAT(rows->trees[1].prefix, ElementsAre(1, 3));

@@ -85,6 +85,19 @@ TEST(GeneratedRowOfASample, WithoutAPromptsTextItsTokensAreDecoded) {
   EXPECT_THAT(row.ids->logprobs, ElementsAre(-1, -2, 0, -3));
 }
 
+TEST(GeneratedRowOfASample, OneThatWasNotAskedForSaysNothing) {
+  TrainSample sample = Sample();
+  auto response = std::make_shared<Response>(*sample.sample.response);
+  response->finish = FinishReason::kNotAsked;
+  sample.sample.response = response;
+  const GeneratedRow row = MakeGeneratedRow(9, sample, DecodeNumbers, /*with_ids=*/true);
+  EXPECT_EQ(row.completion, "");
+  EXPECT_EQ(row.tokens, 0);
+  EXPECT_THAT(row.turns, IsEmpty());
+  EXPECT_THAT(row.ids->completion, IsEmpty());
+  EXPECT_THAT(row.ids->logprobs, IsEmpty());
+}
+
 class GeneratedFilesTest : public TrainerLoopFixture {
  protected:
   GeneratedFilesTest() {

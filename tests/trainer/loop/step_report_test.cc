@@ -168,6 +168,21 @@ TEST(SampleRows, CarryTheAdvantageOfTheLearner) {
   EXPECT_EQ(rows[2].completion, "xx");
 }
 
+TEST(SampleRows, ASampleThatWasNotAskedForHasNoText) {
+  std::vector<TrainGroup> groups = ScoredGroups();
+  TrainSample& sample = groups[0].samples[0];
+  auto response = std::make_shared<Response>(*sample.sample.response);
+  response->finish = FinishReason::kNotAsked;
+  sample.sample.response = response;
+  FinishedStep report;
+  report.groups = &groups;
+  const std::vector<SampleRow> rows = Rows(report, 1);
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_EQ(rows[0].completion, "");
+  EXPECT_EQ(rows[0].tokens, 0);
+  EXPECT_EQ(rows[0].finish, "not_asked");
+}
+
 TEST(SampleRows, ALearnerNeedNotTellAdvantages) {
   const std::vector<TrainGroup> groups = ScoredGroups();
   FinishedStep report;

@@ -39,7 +39,7 @@ class Journal {
 };
 
 // A learner whose weights are a text that names the last trained step.
-class FakeLearner final : public Learner {
+class FakeLearner final : public SingleProcessLearner {
  public:
   explicit FakeLearner(Journal& journal) : journal_(journal) {}
   absl::StatusOr<TrainStepResult> TrainStep(int64_t step,

@@ -225,6 +225,13 @@ TEST(SummarizeBatch, CountsGroupsByTheirSolvedSamples) {
   EXPECT_THAT(stats.completion_tokens, testing::ElementsAre(3, 2, 1, 1, 1, 5));
   EXPECT_THAT(stats.version_spans, testing::Each(2));
   EXPECT_EQ(stats.rewards.size(), 6U);
+  auto not_asked = std::make_shared<Response>(*none.samples[1].sample.response);
+  not_asked->finish = FinishReason::kNotAsked;
+  none.samples[1].sample.response = not_asked;
+  const BatchStats asked = SummarizeBatch({none}, {{"", 1}});
+  EXPECT_THAT(asked.rewards, testing::ElementsAre(-1, 0));
+  EXPECT_THAT(asked.completion_tokens, testing::ElementsAre(1));
+  EXPECT_THAT(asked.version_spans, testing::ElementsAre(2));
   auto easy = std::make_shared<Prompt>();
   easy->attributes["task"] = "easy";
   for (TrainSample& made : some.samples) made.sample.prompt = easy;

@@ -17,6 +17,7 @@ using job::v1::JOB_STATE_SUCCEEDED;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 absl::Time At(int second) { return absl::FromUnixSeconds(1'000'000 + second); }
 
@@ -84,6 +85,39 @@ TEST(TeamStops, OtherIdsNameThePolicyByTheirJob) {
               ElementsAre("a, 77: team t: policy worker failed: disk full"));
   EXPECT_THAT(Stops({Job("a", JOB_STATE_RUNNING), Ended("77", JOB_STATE_FAILED, "disk full", 1)}),
               ElementsAre("a, 77: team t: policy 77 failed: disk full"));
+}
+
+std::string End(const std::vector<EndedPartner>& partners, const std::string& edge, int last,
+                int now, int64_t step = 19) {
+  TeamProgress progress{{}, edge, 20, At(last)};
+  progress.stats.committed_version = step;
+  progress.stats.ended_by_reason = {{"dropped(too_old)", 1}, {"dead(score_failed)", 3}};
+  return FindTeamEnd(partners, progress, absl::Seconds(60), At(now));
+}
+
+TEST(TeamEnd, AJobEndsOnceItsNextStepNeedsAPartnerThatHasEnded) {
+  const std::vector<EndedPartner> partners =
+      FindEndedPartners({Job("t-a", JOB_STATE_RUNNING), Ended("t-b", JOB_STATE_SUCCEEDED, "", 105),
+                         Ended("t-c", JOB_STATE_SUCCEEDED, "", 100), Job("t-d", JOB_STATE_RUNNING),
+                         Job("x", JOB_STATE_SUCCEEDED, "u")},
+                        Job("t-a", JOB_STATE_RUNNING));
+  ASSERT_THAT(partners, SizeIs(2));
+  EXPECT_EQ(End(partners, "rollout", 90, 160),
+            "ends after step 19 of 20: policy c has ended, so that no more prompts can be played; "
+            "given up here: 3 dead(score_failed), 1 dropped(too_old)");
+  EXPECT_NE(End(partners, "prompts", 90, 160), "");
+}
+
+TEST(TeamEnd, AJobTrainsWhatHasBeenPlayed) {
+  const std::vector<EndedPartner> partners = {{"b", At(100)}};
+  EXPECT_EQ(End({}, "rollout", 90, 1000), "");
+  EXPECT_EQ(End(partners, "rollout", 90, 159), "");
+  EXPECT_EQ(End(partners, "rollout", 110, 169), "");
+  EXPECT_NE(End(partners, "rollout", 110, 170), "");
+  for (const char* edge : {"reward", "trainer", "staleness", "store", "paused", "done"}) {
+    EXPECT_EQ(End(partners, edge, 90, 1000), "") << edge;
+  }
+  EXPECT_EQ(End(partners, "rollout", 90, 1000, /*step=*/20), "");
 }
 
 TEST(TeamResumes, AreThoseThatFailedOrWereCancelled) {
