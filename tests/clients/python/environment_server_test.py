@@ -51,14 +51,17 @@ class FileTest(EpisodesTest):
                           ("a: {python: x}", "FILE:CLASS"), ("a: {python: '/none.py:X'}", "no such Python file"),
                           ("a: {python: 'FOLDER/mine.py:X'}", "has no class or function X"),
                           ("a: {python: 'FOLDER/broken.py:X'}", "broken.py cannot be loaded: SystemExit: 3"),
-                          ("a: {python: 5}", "yaml: a: python is '5'; give a text"),
-                          ("a: {mcp: 5}", "mcp is '5'; give a text or a list"),
-                          ("a: {mcp: [x], env: [1]}", "env is '[1]'; give a map"),
-                          ("a: {mcp: [x], costs: [1]}", "costs is '[1]'; give a map"),
-                          ("a: {mcp: [x], shared: 'no'}", "shared is 'no'; give true or false"),
-                          ("a: {mcp: [x], seconds: '3'}", "seconds is '3'; give a number"),
-                          ("a: {mcp: [x], max_calls: 1.5}", "max_calls is '1.5'; give a whole number"),
-                          ("a: {mcp: [x], max_calls: true}", "max_calls is 'True'; give a whole number"),
+                          ("a: {python: 5}", "yaml: a: python is of type int; give a text"),
+                          ("a: {mcp: 5}", "mcp is of type int; give a text or a list"),
+                          ("a: {mcp: [x], env: [secret]}", "env is of type list; give a map"),
+                          ("a: {mcp: [x, --token, secret, 3]}", "mcp[3] is of type int; give"),
+                          ("a: {openenv: 'http://me:secret@x'}", "openenv is a URL with a user, query or fragment; give"),
+                          ("a: {openenv: 'me:secret@x'}", "openenv is no URL of a server; give"),
+                          ("a: {mcp: [x], costs: [1]}", "costs is of type list; give a map"),
+                          ("a: {mcp: [x], shared: 'no'}", "shared is of type str; give true or false"),
+                          ("a: {mcp: [x], seconds: '3'}", "seconds is of type str; give a number"),
+                          ("a: {mcp: [x], max_calls: 1.5}", "max_calls is of type float; give a whole number"),
+                          ("a: {mcp: [x], max_calls: true}", "max_calls is of type bool; give a whole number"),
                           ("a: {openenv: 'http://x', seconds: 0}", "seconds is 0; give a number above 0"),
                           ("a: {openenv: 'http://x:99999'}", "openenv is 'http://x:99999'"),
                           ("[" * 100_000, "environments.yaml")):
@@ -66,6 +69,7 @@ class FileTest(EpisodesTest):
                 with self.assertRaises(ValueError) as caught:
                     self.load(text)
                 self.assertIn(why, str(caught.exception))
+                self.assertNotIn("secret", str(caught.exception))
 
     @unittest.skipUnless(importlib.util.find_spec("gymnasium"), "gymnasium is not installed")
     def test_an_environment_of_gymnasium_that_cannot_be_made_is_refused(self):
