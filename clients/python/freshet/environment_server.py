@@ -170,11 +170,16 @@ def main() -> None:
         )
     except (OSError, ValueError) as error:
         sys.exit(f"{parser.prog}: {error}")
-    # The interpreter waits for its threads, and an environment that hangs keeps one.
-    end = threading.Timer(_END_SECONDS, os._exit, (0,))
+
+
+def _exit_within(seconds: float) -> None:
+    """The interpreter waits for its threads, and an environment that hangs keeps one."""
+    sys.stdout.flush()
+    end = threading.Timer(seconds, os._exit, (0,))
     end.daemon = True
     end.start()
 
 
 if __name__ == "__main__":
     main()
+    _exit_within(_END_SECONDS)

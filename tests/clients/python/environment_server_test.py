@@ -121,14 +121,14 @@ class PlacesTest(unittest.TestCase):
 
 
 class EndTest(unittest.TestCase):
-    def serve(self, text, *flags):
+    def serve(self, text, *flags, program=("-m", "freshet.environment_server")):
         """A process that serves a class, its words about addresses, and a channel."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         path = pathlib.Path(folder.name)
         (path / "mine.py").write_text(text)
         (path / "environments.yaml").write_text(f'mine: {{python: "{path}/mine.py:Mine"}}')
-        command = [sys.executable, "-m", "freshet.environment_server", str(path / "environments.yaml")]
+        command = [sys.executable, *program, str(path / "environments.yaml")]
         server = subprocess.Popen([*command, "--listen", "127.0.0.1:0", *flags],
                                   env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -146,7 +146,8 @@ class EndTest(unittest.TestCase):
             "import threading\n"
             "class Mine:\n"
             "    def reset(self, seed, options): print('hangs', flush=True); threading.Event().wait()\n",
-            "--drain-seconds", "0")
+            "--drain-seconds", "0",
+            program=("-c", "from freshet import environment_server as s; s.main(); s._exit_within(0.0)"))
         episode = stub.Episode(iter([env_pb.EpisodeRequest(reset=env_pb.Reset())]), timeout=SECONDS)
         self.assertEqual(server.stdout.readline(), "hangs\n")
         server.terminate()
