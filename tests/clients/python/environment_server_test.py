@@ -122,7 +122,7 @@ class PlacesTest(unittest.TestCase):
 
 class EndTest(unittest.TestCase):
     def serve(self, text, *flags, program=("-m", "freshet.environment_server")):
-        """A process that serves a class, its words about addresses, and a channel."""
+        """A process that serves a class, its words about addresses, and a stub of `channel`."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         path = pathlib.Path(folder.name)
@@ -137,9 +137,9 @@ class EndTest(unittest.TestCase):
         self.addCleanup(server.stdout.close)
         self.addCleanup(server.stderr.close)
         addresses = [word.rstrip(";,") for word in server.stdout.readline().split() if ":" in word]
-        channel = grpc.insecure_channel(addresses[0])
-        self.addCleanup(channel.close)
-        return server, addresses, env_service_pb2_grpc.EnvServiceStub(channel)
+        self.channel = grpc.insecure_channel(addresses[0])
+        self.addCleanup(self.channel.close)
+        return server, addresses, env_service_pb2_grpc.EnvServiceStub(self.channel)
 
     def test_an_environment_that_hangs_does_not_keep_the_server(self):
         server, _, stub = self.serve(
@@ -176,6 +176,7 @@ class EndTest(unittest.TestCase):
             self.assertIn("1 calls of environments hang", error.read().decode())
         requests.put(None)
         self.assertEqual(list(other), [])  # ends as usual
+        self.channel.close()  # an open one delays the server's end by seconds
         self.assertEqual(server.wait(SECONDS), STUCK_EXIT_CODE)
         said = server.stderr.read()
         self.assertIn("environment mine: reset hangs at ", said)
