@@ -116,7 +116,9 @@ TeamSubmission SubmitTeam(JobClient& client, const std::vector<job::v1::SubmitRe
     if (known->contains(id)) continue;
     const absl::Status cancelled =
         client.Cancel(id, "another policy of its team was refused").status();
-    if (absl::IsNotFound(cancelled)) continue;  // nor will it be created: see JobService.Submit
+    // A job that is not found will not be created either (see JobService.Submit), except after
+    // UNAVAILABLE: a server that was lost may still have the call.
+    if (absl::IsNotFound(cancelled) && !absl::IsUnavailable(result.status)) continue;
     (cancelled.ok() ? result.cancelled : result.left).push_back(id);
   }
   result.ids.clear();

@@ -124,7 +124,8 @@ def _check_type(what: str, value: Any, types: tuple[type, ...]) -> None:
     whole = isinstance(value, int) and not isinstance(value, bool)
     fits = whole if int in types or (whole and float in types) else isinstance(value, types)
     if not fits:
-        raise ValueError(f"{what} is {str(value)[:100]!r}; give {' or '.join(_TYPES[type] for type in types)}")
+        wanted = " or ".join(_TYPES[one] for one in types)
+        raise ValueError(f"{what} is of type {type(value).__name__}; give {wanted}")  # the value may hold keys
 
 
 def main() -> None:
@@ -169,11 +170,16 @@ def main() -> None:
         )
     except (OSError, ValueError) as error:
         sys.exit(f"{parser.prog}: {error}")
-    # The interpreter waits for its threads, and an environment that hangs keeps one.
-    end = threading.Timer(_END_SECONDS, os._exit, (0,))
+
+
+def _exit_within(seconds: float) -> None:
+    """The interpreter waits for its threads, and an environment that hangs keeps one."""
+    sys.stdout.flush()
+    end = threading.Timer(seconds, os._exit, (0,))
     end.daemon = True
     end.start()
 
 
 if __name__ == "__main__":
     main()
+    _exit_within(_END_SECONDS)

@@ -73,11 +73,15 @@ def mcp_environment(
     """
     if tool_calls not in _PARSERS:
         raise ValueError(f"tool_calls is {tool_calls!r}; use {' or '.join(_PARSERS)}")
+    # Neither a URL nor a command is said: they may hold keys.
     if isinstance(server, str):
         if not server.startswith(("http://", "https://")):
-            raise ValueError(f"mcp is {server!r}; give an http(s) URL, or a command as a list")
-    elif not server or not all(isinstance(word, str) for word in server):
-        raise ValueError(f"mcp is {server!r}; give a command as a list of texts")
+            raise ValueError("mcp is a text that is no http(s) URL; give one, or a command as a list")
+    elif not server:
+        raise ValueError("mcp is empty; give a command as a list of texts")
+    for index, word in enumerate(() if isinstance(server, str) else server):
+        if not isinstance(word, str):
+            raise ValueError(f"mcp[{index}] is of type {type(word).__name__}; give a command as a list of texts")
     if tools is not None and (isinstance(tools, str) or not all(isinstance(name, str) for name in tools)):
         raise ValueError(f"tools is {tools!r}; give a list of names")
     for what, texts in (("env", env), ("bind", bind)):

@@ -13,6 +13,7 @@ from typing import Any
 from freshet.environments import MAX_JSON_DEPTH, EnvironmentFull, is_too_deep
 
 _MAX_MESSAGE_BYTES = 16 << 20
+_OPEN_SECONDS = 60.0
 # Fields of an observation that the policy does not see.
 _HIDDEN = ("done", "reward", "metadata")
 _SCHEMES = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
@@ -43,8 +44,11 @@ def openenv_environment(
     seconds: how long the server may take to answer; must be below the job's environment.step_timeout_ms.
     """
     parts = urllib.parse.urlsplit(url)
-    if parts.scheme not in _SCHEMES or not parts.hostname or parts.query or parts.fragment or parts.username:
-        raise ValueError(f"openenv is {url!r}; give http(s)://HOST:PORT, without user and query")
+    # The URL is not said: it may hold a password.
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ValueError("openenv is a URL with a user, query or fragment; give http(s)://HOST:PORT without them")
+    if parts.scheme not in _SCHEMES or not parts.hostname:
+        raise ValueError("openenv is no URL of a server; give http(s)://HOST:PORT")
     try:
         parts.port
     except ValueError as error:
@@ -79,7 +83,7 @@ class OpenEnvEnvironment:
 
         if self._socket is None:
             self._socket = await connect(
-                self._url, open_timeout=self._seconds, max_size=_MAX_MESSAGE_BYTES, proxy=None
+                self._url, open_timeout=_OPEN_SECONDS, max_size=_MAX_MESSAGE_BYTES, proxy=None
             )
         # Servers of JavaScript or with 32-bit generators take smaller seeds than Freshet's.
         data = {name: options[name] for name in self._reset if name in options} | {"seed": seed % (1 << 31)}
@@ -164,10 +168,12 @@ class OpenEnvEnvironment:
         if kind != "error":
             raise TypeError(f"the server answers with the type {str(kind)[:50]!r}")
         text = f"{answer.get('message', '')}"[:300]
-        if answer.get("code") == _INVALID:
-            raise _Refused(_validation_errors(answer.get("errors")) or text)
         if answer.get("code") == _FULL:
             raise EnvironmentFull(f"{self._url}: {text}")
+        if early is not None:
+            raise RuntimeError(f"{self._url}: the server sent an error without a request: {text}")
+        if answer.get("code") == _INVALID:
+            raise _Refused(_validation_errors(answer.get("errors")) or text)
         raise RuntimeError(f"{self._url}: {answer.get('code')}: {text}")
 
 

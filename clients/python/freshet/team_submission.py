@@ -82,7 +82,7 @@ def submit_requests(
     except errors.FreshetError as fault:
         if fault.code is None or fault.code in _REFUSED:
             made.pop()
-        left = _cancel_all(client, [one for one in made if one not in known])
+        left = _cancel_all(client, [one for one in made if one not in known], fault.code)
         if left:
             fault.args = (f"{fault}; these jobs may run, cancel them: {', '.join(left)}", *fault.args[1:])
         raise
@@ -109,17 +109,19 @@ def _known(client: Client, connection: Connection, requests: Mapping[str, pb.Sub
     return known
 
 
-def _cancel_all(client: Client, ids: list[str]) -> list[str]:
-    """Cancels those of the jobs that exist. Returns the ids of those that could not be cancelled.
+def _cancel_all(client: Client, ids: list[str], code: grpc.StatusCode | None) -> list[str]:
+    """Cancels those of the jobs that exist. Returns the ids of those that may run.
 
-    Not found means that the job will not be created either: see JobService.Submit.
+    code: of the Submit of the last one. Not found means that this one will not be created either (see
+    JobService.Submit), except after UNAVAILABLE: a server that was lost may still have the call.
     """
     left = []
     for id in ids:
         try:
             client.cancel(id, "another policy of its team was refused")
         except errors.NotFound:
-            pass
+            if code == grpc.StatusCode.UNAVAILABLE:
+                left.append(id)
         except errors.FreshetError:
             left.append(id)
     return left

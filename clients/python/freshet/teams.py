@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import collections
 import collections.abc
+import dataclasses
 import hmac
 import http.client
 import json
@@ -124,6 +125,14 @@ class _Waiting:
         self.ended.set()
 
 
+@dataclasses.dataclass
+class _Rewarded:
+    """A sample with a reward."""
+
+    jobs: dict[str, str]  # of the members
+    returned: dict[str, int] = dataclasses.field(default_factory=dict)  # by member: number of the first task since
+
+
 class Team:
     """Joins the members' tasks and plays their episodes. Thread-safe.
 
@@ -151,8 +160,10 @@ class Team:
         self._context = context
         self._lock = threading.Lock()
         self._waiting: dict[tuple[int, int], dict[str, _Waiting]] = {}
-        # The newest samples with a reward, by (ordinal, index): each member's job.
-        self._rewarded: collections.OrderedDict[tuple[int, int], dict[str, str]] = collections.OrderedDict()
+        self._tasks = 0
+        self._latest: dict[str, tuple[int, int]] = {}  # by member: its latest task's number, and that of the prompt
+        # The newest samples with a reward, by (ordinal, index).
+        self._rewarded: collections.OrderedDict[tuple[int, int], _Rewarded] = collections.OrderedDict()
 
     @property
     def waiting(self) -> int:
@@ -174,7 +185,11 @@ class Team:
         with self._lock:
             # Either its sample was lost while those of its partners are stored, so that they do not come again, or the
             # jobs have started again, and all of them come.
-            again = self._rewarded.get(key, {}).get(name) == _job(task["sample"]) and len(self._trained) > 1
+            self._tasks += 1
+            self._latest[name] = (self._tasks, key[0])
+            rewarded = self._rewarded.get(key)
+            again = rewarded is not None and rewarded.jobs[name] == _job(task["sample"]) and len(self._trained) > 1
+            since = rewarded.returned.setdefault(name, self._tasks) if again else 0
             if len(self._waiting) >= _MAX_WAITING:
                 return 429, {"error": f"{_MAX_WAITING} samples wait for their partners"}
             members = self._waiting.setdefault(key, {})
@@ -195,15 +210,22 @@ class Team:
                 alone = self._waiting.get(key, {}).get(name) is mine
                 if alone:
                     missing = [other for other in self._trained if other not in self._waiting[key]]
+                    # A job that has not started again yet may still come with the sample.
+                    lost = again and all(self._is_past(other, key[0], since) for other in missing)
                     del self._waiting[key][name]
                     if not self._waiting[key]:
                         del self._waiting[key]
-            if alone and again:
+            if alone and lost:
                 return 422, {"error": f"prompt {key[0]}, sample {key[1]} has been played with its partners"}
             if alone:
                 return 503, {"error": f"no task of {', '.join(missing)} for prompt {key[0]}, sample {key[1]}"}
             mine.ended.wait(max(mine.deadline + _MARGIN / 2 - time.monotonic(), 0))  # it is being played
         return mine.answer
+
+    def _is_past(self, name: str, ordinal: int, since: int) -> bool:
+        """The member's latest task came after the one with the number `since`, and is of a later prompt."""
+        number, prompt = self._latest[name]
+        return number > since and prompt > ordinal
 
     def _play(self, key: tuple[int, int], waiting: dict[str, _Waiting]) -> None:
         deadline = min(one.deadline for one in waiting.values())
@@ -221,7 +243,7 @@ class Team:
             return
         with self._lock:
             self._rewarded.pop(key, None)
-            self._rewarded[key] = {name: _job(one.task["sample"]) for name, one in waiting.items()}
+            self._rewarded[key] = _Rewarded({name: _job(one.task["sample"]) for name, one in waiting.items()})
             while len(self._rewarded) > _MAX_REWARDED:
                 self._rewarded.popitem(last=False)
         for name, one in waiting.items():

@@ -100,6 +100,12 @@ class ClientTest(RecordedCase):
             self.team(job("t-a"), UNAVAILABLE)
         self.assertEqual([r.job_id for r in self.service.requests["Cancel"]], ["t-a", "t-b"])
 
+    def test_a_job_that_is_not_found_may_still_be_created_by_a_lost_server(self):
+        absent = Fault(grpc.StatusCode.NOT_FOUND, "no such job")
+        self.service.answer("Cancel", job("t-a"), absent)
+        with self.assertRaisesRegex(freshet.ConnectionLost, "cancel them: t-b$"):
+            self.team(job("t-a"), UNAVAILABLE)
+
     def test_a_team_with_a_cancelled_job_is_refused(self):
         self.service.answer("Get", job("t-a", state=pb.JOB_STATE_CANCELLED))
         with self.assertRaisesRegex(freshet.Refused, "job t-a was cancelled; choose another id"):

@@ -51,14 +51,17 @@ class FileTest(EpisodesTest):
                           ("a: {python: x}", "FILE:CLASS"), ("a: {python: '/none.py:X'}", "no such Python file"),
                           ("a: {python: 'FOLDER/mine.py:X'}", "has no class or function X"),
                           ("a: {python: 'FOLDER/broken.py:X'}", "broken.py cannot be loaded: SystemExit: 3"),
-                          ("a: {python: 5}", "yaml: a: python is '5'; give a text"),
-                          ("a: {mcp: 5}", "mcp is '5'; give a text or a list"),
-                          ("a: {mcp: [x], env: [1]}", "env is '[1]'; give a map"),
-                          ("a: {mcp: [x], costs: [1]}", "costs is '[1]'; give a map"),
-                          ("a: {mcp: [x], shared: 'no'}", "shared is 'no'; give true or false"),
-                          ("a: {mcp: [x], seconds: '3'}", "seconds is '3'; give a number"),
-                          ("a: {mcp: [x], max_calls: 1.5}", "max_calls is '1.5'; give a whole number"),
-                          ("a: {mcp: [x], max_calls: true}", "max_calls is 'True'; give a whole number"),
+                          ("a: {python: 5}", "yaml: a: python is of type int; give a text"),
+                          ("a: {mcp: 5}", "mcp is of type int; give a text or a list"),
+                          ("a: {mcp: [x], env: [secret]}", "env is of type list; give a map"),
+                          ("a: {mcp: [x, --token, secret, 3]}", "mcp[3] is of type int; give"),
+                          ("a: {openenv: 'http://me:secret@x'}", "openenv is a URL with a user, query or fragment; give"),
+                          ("a: {openenv: 'me:secret@x'}", "openenv is no URL of a server; give"),
+                          ("a: {mcp: [x], costs: [1]}", "costs is of type list; give a map"),
+                          ("a: {mcp: [x], shared: 'no'}", "shared is of type str; give true or false"),
+                          ("a: {mcp: [x], seconds: '3'}", "seconds is of type str; give a number"),
+                          ("a: {mcp: [x], max_calls: 1.5}", "max_calls is of type float; give a whole number"),
+                          ("a: {mcp: [x], max_calls: true}", "max_calls is of type bool; give a whole number"),
                           ("a: {openenv: 'http://x', seconds: 0}", "seconds is 0; give a number above 0"),
                           ("a: {openenv: 'http://x:99999'}", "openenv is 'http://x:99999'"),
                           ("[" * 100_000, "environments.yaml")):
@@ -66,6 +69,7 @@ class FileTest(EpisodesTest):
                 with self.assertRaises(ValueError) as caught:
                     self.load(text)
                 self.assertIn(why, str(caught.exception))
+                self.assertNotIn("secret", str(caught.exception))
 
     @unittest.skipUnless(importlib.util.find_spec("gymnasium"), "gymnasium is not installed")
     def test_an_environment_of_gymnasium_that_cannot_be_made_is_refused(self):
@@ -117,14 +121,14 @@ class PlacesTest(unittest.TestCase):
 
 
 class EndTest(unittest.TestCase):
-    def serve(self, text, *flags):
-        """A process that serves a class, its words about addresses, and a channel."""
+    def serve(self, text, *flags, program=("-m", "freshet.environment_server")):
+        """A process that serves a class, its words about addresses, and a stub of `channel`."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         path = pathlib.Path(folder.name)
         (path / "mine.py").write_text(text)
         (path / "environments.yaml").write_text(f'mine: {{python: "{path}/mine.py:Mine"}}')
-        command = [sys.executable, "-m", "freshet.environment_server", str(path / "environments.yaml")]
+        command = [sys.executable, *program, str(path / "environments.yaml")]
         server = subprocess.Popen([*command, "--listen", "127.0.0.1:0", *flags],
                                   env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -133,16 +137,17 @@ class EndTest(unittest.TestCase):
         self.addCleanup(server.stdout.close)
         self.addCleanup(server.stderr.close)
         addresses = [word.rstrip(";,") for word in server.stdout.readline().split() if ":" in word]
-        channel = grpc.insecure_channel(addresses[0])
-        self.addCleanup(channel.close)
-        return server, addresses, env_service_pb2_grpc.EnvServiceStub(channel)
+        self.channel = grpc.insecure_channel(addresses[0])
+        self.addCleanup(self.channel.close)
+        return server, addresses, env_service_pb2_grpc.EnvServiceStub(self.channel)
 
     def test_an_environment_that_hangs_does_not_keep_the_server(self):
         server, _, stub = self.serve(
             "import threading\n"
             "class Mine:\n"
             "    def reset(self, seed, options): print('hangs', flush=True); threading.Event().wait()\n",
-            "--drain-seconds", "0")
+            "--drain-seconds", "0",
+            program=("-c", "from freshet import environment_server as s; s.main(); s._exit_within(0.0)"))
         episode = stub.Episode(iter([env_pb.EpisodeRequest(reset=env_pb.Reset())]), timeout=SECONDS)
         self.assertEqual(server.stdout.readline(), "hangs\n")
         server.terminate()
@@ -171,6 +176,7 @@ class EndTest(unittest.TestCase):
             self.assertIn("1 calls of environments hang", error.read().decode())
         requests.put(None)
         self.assertEqual(list(other), [])  # ends as usual
+        self.channel.close()  # an open one delays the server's end by seconds
         self.assertEqual(server.wait(SECONDS), STUCK_EXIT_CODE)
         said = server.stderr.read()
         self.assertIn("environment mine: reset hangs at ", said)

@@ -15,6 +15,7 @@ import unittest.mock
 
 import freshet
 import grpc
+from freshet.mcp_environment import McpEnvironment
 from played_episodes import SECONDS, EpisodesTest
 
 # A busy machine is no failure.
@@ -114,12 +115,21 @@ class McpEnvironmentTest(EpisodesTest):
             with self.assertRaises(ValueError):
                 mcp_environment(arguments, **options)
 
-    def test_calls_are_limited_in_time_number_and_size(self):
-        tools = mcp_environment(SERVER, seconds=10.0, max_calls=3, max_characters=100)
-        _, slow, long, more = self.play(tools, call("hang"), call("flood"), call("add", a=1, b=1) * 2)
-        self.assertIn("error: ", self.answers(slow)[0][2])
+    def test_calls_are_limited_in_number_and_size(self):
+        tools = mcp_environment(SERVER, max_calls=2, max_characters=100)
+        _, long, more = self.play(tools, call("flood"), call("add", a=1, b=1) * 2)
         self.assertEqual(self.answers(long)[0][2], "x" * 100 + "\n[99900 more characters are cut]")
         self.assertEqual((more.truncated, more.terminated), (True, False))
+
+    def test_calls_are_limited_in_time(self):
+        class Hurried(McpEnvironment):
+            async def reset(self, seed, options):
+                answer = await super().reset(seed, options)
+                self._seconds = 0.1
+                return answer
+
+        _, slow = self.play(functools.partial(Hurried, **mcp_environment(SERVER).keywords), call("hang"))
+        self.assertEqual(self.answers(slow), [("tool", "hang", "error: the tool took too long")])
 
     def test_calls_have_costs(self):
         tools = mcp_environment(SERVER, costs={"add": 0.25, "flood": 2}, max_characters=10)

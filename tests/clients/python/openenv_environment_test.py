@@ -102,10 +102,12 @@ class OpenEnvEnvironmentTest(EpisodesTest):
     def test_a_server_that_lies_is_an_infrastructure_error(self):
         for answers, seconds, why in (
             ([["seen", "unasked"]], SECONDS, "an observation without a request"),
+            ([["seen", {"type": "error", "data": {"code": "VALIDATION_ERROR", "message": "no"}}]], SECONDS,
+             "an error without a request: no"),
             ([["seen"], [[1]]], SECONDS, "not an object"),
             ([["seen"], [{"type": "observation", "data": {"observation": {}, "done": "false"}}]], SECONDS,
              "done is 'false'"),
-            ([[]], 2.0, "no answer within 2.0 s"),
+            ([[]], 0.05, "no answer within 0.05 s"),
         ):
             with self.subTest(why):
                 echo = freshet.openenv_environment(self.serve_script(answers), action="message", seconds=seconds)

@@ -103,13 +103,22 @@ class TeamTest(unittest.TestCase):
                 self.assertEqual(status, 503)
                 self.assertIn(text, answer["error"])
 
-    def test_a_sample_whose_partners_are_stored_is_not_awaited(self):
+    def test_a_sample_whose_partners_are_past_it_is_lost(self):
         calls = Calls(Team(lambda members, row: 1, ["planner", "worker"]))
-        calls.start(0, "planner", task("p"))
-        calls.start(1, "worker", task("w"))
-        calls.join()
-        for attempt in (1, 1, 2):
-            self.assertEqual(calls.team.play("worker", task("w", attempt=attempt, timeout_s=0.02))[0], 422)
+        for ordinal in (5, 6):
+            calls.start(0, "planner", task("p", ordinal))
+            calls.start(1, "worker", task("w", ordinal))
+            calls.join()
+
+        def status(name, *arguments, **more):
+            return calls.team.play(name, task(name[0], *arguments, timeout_s=0.02, **more))[0]
+
+        self.assertEqual(status("worker"), 503)  # the planner's job may be about to start again
+        self.assertEqual(status("planner", 4), 503)
+        self.assertEqual(status("worker"), 503)
+        self.assertEqual(status("planner", 7), 503)
+        for attempt in (1, 2):
+            self.assertEqual(status("worker", attempt=attempt), 422)
 
     def test_jobs_that_start_again_play_again(self):
         for job in ("p", "another"):
