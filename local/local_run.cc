@@ -321,6 +321,7 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
   recorder_options.on_published = [this, &roles](int64_t step, const WeightSnapshot& weights) {
     return EvaluateWhenDue(roles, step, weights);
   };
+  recorder_options.rollout_waits = [&roles] { return roles.rollout->counters().handed_back; };
   FRESHET_ASSIGN_OR_RETURN(roles.recorder,
                            RunRecorder::Create(setup_, folder_, *roles.store, display_, clock_,
                                                std::move(recorder_options)));
