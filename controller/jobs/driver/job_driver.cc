@@ -311,8 +311,11 @@ absl::StatusOr<bool> JobDriver::Finish(job::v1::JobState state, const std::strin
   if (absl::StatusOr<JobRecord> latest = context_.registry.Get(id_); latest.ok()) {
     ReadProgress(*latest, /*save=*/true).IgnoreError();
   }
+  JobLive last;
+  TakeCounts(last);
   const auto change = [&](JobRecord& record) {
     if (HasEnded(record.state())) return absl::OkStatus();
+    SetCounts(last, *record.mutable_counts_at_end());
     FRESHET_RETURN_IF_ERROR(MoveTo(record, state, reason, now));
     *record.mutable_expires() = ToTimestamp(now + context_.retention.keep);
     return absl::OkStatus();
