@@ -96,6 +96,7 @@ struct LocalRun::Roles {
   std::unique_ptr<WeightPublisher> publisher;
   std::unique_ptr<TrainerLoop> trainer;
   DeathWatch deaths;
+  std::vector<DeadLetter> dead;  // the newest ones, newest first
   int64_t deaths_logged = 0;
 
   // Set by the role threads. `failure` is the first error of any role.
@@ -325,6 +326,10 @@ absl::Status LocalRun::MakeRoles(Roles& roles) {
   FRESHET_ASSIGN_OR_RETURN(roles.recorder,
                            RunRecorder::Create(setup_, folder_, *roles.store, display_, clock_,
                                                std::move(recorder_options)));
+  if (const std::string& warning = setup_.data.warning; !warning.empty()) {
+    display_.ShowNote(warning);
+    roles.recorder->EmitEvent("dataset", {{"reason", warning}});
+  }
   return MakeTrainer(roles);
 }
 
@@ -467,18 +472,18 @@ absl::Status LocalRun::WatchDeaths(Roles& roles) {
   FRESHET_ASSIGN_OR_RETURN(const StoreStats stats, roles.store->Stats());
   const int64_t dead = stats.transitions[static_cast<size_t>(GroupState::kDead)];
   if (dead > roles.deaths_logged) {
-    FRESHET_ASSIGN_OR_RETURN(
-        const std::vector<DeadLetter> letters,
-        roles.store->DeadLetters(std::min(dead - roles.deaths_logged, kMostLoggedDeaths)));
-    for (auto newest = letters.rbegin(); newest != letters.rend(); ++newest) {
-      const DeadLetter& letter = *newest;
+    FRESHET_ASSIGN_OR_RETURN(roles.dead, roles.store->DeadLetters(DeathWatch::kMostDeadInARow));
+    const int64_t told = std::min(
+        {dead - roles.deaths_logged, kMostLoggedDeaths, static_cast<int64_t>(roles.dead.size())});
+    for (int64_t i = told - 1; i >= 0; --i) {
+      const DeadLetter& letter = roles.dead[static_cast<size_t>(i)];
       FRESHET_LOG(Warning) << "event=group_died prompt=" << letter.ordinal
                            << " attempt=" << letter.attempt
                            << " reason=" << LogQuoted(ReasonLine(letter));
     }
     roles.deaths_logged = dead;
   }
-  const std::string failure = roles.deaths.Check(stats);
+  const std::string failure = roles.deaths.Check(stats, roles.dead);
   if (failure.empty()) return absl::OkStatus();
   return FailedPrecondition(failure, LastDeath(*roles.store));
 }

@@ -249,6 +249,12 @@ absl::Status JobDriver::Open(const JobRecord& record, const WorkersReport& repor
                              context_.trainers.DescribeModel(report.trainer_address, spec_,
                                                              context_.timing.describe_deadline));
     FRESHET_ASSIGN_OR_RETURN(inputs, OpenJobInputs(spec_, std::move(bundle), context_.roots));
+    if (const std::string& warning = inputs->data.warning; !warning.empty()) {
+      FRESHET_RETURN_IF_ERROR(Change([&](JobRecord& current) {
+                                AddNotice(current, Severity::kWarning, "dataset", warning, now);
+                                return absl::OkStatus();
+                              }).status());
+    }
     MutexLock lock(mu_);
     inputs_ = inputs;
   }

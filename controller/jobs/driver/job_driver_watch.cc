@@ -119,7 +119,7 @@ absl::Status JobDriver::LookAtStore() {
   FRESHET_ASSIGN_OR_RETURN(explanation_, store_->Explain());
   const int64_t dead = stats_->transitions[static_cast<size_t>(GroupState::kDead)];
   if (dead == dead_read_) return absl::OkStatus();
-  FRESHET_ASSIGN_OR_RETURN(dead_, store_->DeadLetters(kDeadShown));
+  FRESHET_ASSIGN_OR_RETURN(dead_, store_->DeadLetters(DeathWatch::kMostDeadInARow));
   dead_read_ = dead;
   return absl::OkStatus();
 }
@@ -220,11 +220,13 @@ std::string JobDriver::FindFailure(const WorkersReport& report) {
     MutexLock lock(mu_);
     if (!feeder_status_.ok()) return StrCat("prompts cannot be fed: ", Message(feeder_status_));
   }
-  if (explanation_.has_value() && explanation_->edge == "paused") return explanation_->text;
+  if (explanation_.has_value() && explanation_->edge == "paused") {
+    return explanation_->text + (stats_.has_value() ? FilteredCounts(stats_->ended_by_reason) : "");
+  }
   if (!stats_.has_value()) return "";
   std::string used_up = FindCallsUsedUp(spec_.reward(), stats_->calls);
   if (!used_up.empty()) return used_up;
-  const std::string failure = deaths_.Check(*stats_);
+  const std::string failure = deaths_.Check(*stats_, dead_);
   return failure.empty() ? failure : failure + LastDeath(*store_);
 }
 
@@ -291,7 +293,7 @@ void JobDriver::TakeCounts(JobLive& live) const {
   live.curated = {{"replayed", stats_->replayed_samples},
                   {"skipped", stats_->skipped_samples},
                   {"limited", stats_->limited_groups}};
-  live.dead = dead_;
+  live.dead.assign(dead_.begin(), dead_.begin() + std::min(kDeadShown, std::ssize(dead_)));
 }
 
 absl::Status JobDriver::Watch(JobRecord& record, const WorkersReport& report, absl::Time now) {
