@@ -81,6 +81,15 @@ class ClientTest(RecordedCase):
         self.assertEqual(sent, [("t-a", "a", overrides), ("t-b", "b", overrides)])
         self.assertEqual([r.policy for r in self.service.requests["Validate"]], ["a", "b"])
 
+    def test_agents_of_a_team_need_the_same_group_size(self):
+        for size in (8, 4):
+            spec = {"environment": {"type": "openai_agent"}, "group_size": size}
+            self.service.answer("Validate", pb.ValidateReply(spec=spec))
+        self.service.answer("Get", Fault(grpc.StatusCode.NOT_FOUND, "no such job"))
+        with self.assertRaisesRegex(freshet.InvalidJob, "^group_size: .*a has 8, b has 4$"):
+            self.client.submit_team("name: n\npolicies:\n  a:\n  b:\n", id="t")
+        self.assertEqual(self.calls("Submit"), 0)
+
     def test_jobs_of_a_refused_team_are_cancelled_unless_they_existed(self):
         refused = Fault(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many jobs")
         self.service.answer("Cancel", job("t-a"))
