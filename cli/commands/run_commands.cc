@@ -10,13 +10,12 @@
 #include "base/exit_code.h"
 #include "base/str_cat.h"
 #include "cli/commands/checkpoint_commands.h"
+#include "job/policies.h"
 #include "runlog/ledger_verifier.h"
 #include "runlog/report.h"
 
 namespace freshet {
 namespace {
-
-constexpr size_t kMaxPolicies = 16;
 
 // FAILED_PRECONDITION: the folder holds the runs of a team's policies.
 absl::Status CheckOneRun(const std::string& run_dir) {
@@ -36,7 +35,8 @@ absl::Status CheckOneRun(const std::string& run_dir) {
   std::sort(runs.begin(), runs.end());
   std::string names;
   for (const std::string& run : runs) names += (names.empty() ? "" : ", ") + run;
-  return FailedPrecondition(run_dir, ": holds the runs of policies; name one of: ", names);
+  return FailedPrecondition(run_dir,
+                            ": holds several runs, as of a team's policies; name one of: ", names);
 }
 
 int VerifyLedger(const std::string& run_dir) {

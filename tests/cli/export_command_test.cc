@@ -106,8 +106,8 @@ TEST_F(ExportCommandTest, ATeamsRunFolderNamesTheRunsOfItsPolicies) {
     const ChildResult result = Run(command);
     EXPECT_EQ(result.exit_code, 3);
     EXPECT_EQ(result.err,
-              "freshet: team: holds the runs of policies; name one of: team/planner, "
-              "team/worker\n");
+              "freshet: team: holds several runs, as of a team's policies; name one of: "
+              "team/planner, team/worker\n");
   }
 }
 
