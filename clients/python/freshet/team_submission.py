@@ -92,8 +92,9 @@ def submit_requests(
 def _known(client: Client, connection: Connection, requests: Mapping[str, pb.SubmitRequest]) -> set[str]:
     """Validates the jobs. Returns the ids of those that exist."""
     known = set()
+    agents: dict[str, int] = {}  # group_size by policy
     for request in requests.values():
-        connection.call(
+        reply = connection.call(
             "Validate",
             pb.ValidateRequest(
                 yaml=request.yaml,
@@ -102,10 +103,17 @@ def _known(client: Client, connection: Connection, requests: Mapping[str, pb.Sub
                 policy=request.policy,
             ),
         )
+        if reply.spec.environment.type == "openai_agent":
+            agents[request.policy] = reply.spec.group_size
         try:
             known.add(_usable(client.get(request.job_id)).id)
         except errors.NotFound:
             pass
+    if len(set(agents.values())) > 1:
+        sizes = ", ".join(f"{policy} has {size}" for policy, size in agents.items())
+        raise errors.InvalidJob(
+            f"group_size: must be the same for all policies with agents, which play each sample together; {sizes}"
+        )
     return known
 
 

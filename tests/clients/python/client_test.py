@@ -81,6 +81,15 @@ class ClientTest(RecordedCase):
         self.assertEqual(sent, [("t-a", "a", overrides), ("t-b", "b", overrides)])
         self.assertEqual([r.policy for r in self.service.requests["Validate"]], ["a", "b"])
 
+    def test_agents_of_a_team_need_the_same_group_size(self):
+        for size in (8, 4):
+            spec = {"environment": {"type": "openai_agent"}, "group_size": size}
+            self.service.answer("Validate", pb.ValidateReply(spec=spec))
+        self.service.answer("Get", Fault(grpc.StatusCode.NOT_FOUND, "no such job"))
+        with self.assertRaisesRegex(freshet.InvalidJob, "^group_size: .*a has 8, b has 4$"):
+            self.client.submit_team("name: n\npolicies:\n  a:\n  b:\n", id="t")
+        self.assertEqual(self.calls("Submit"), 0)
+
     def test_jobs_of_a_refused_team_are_cancelled_unless_they_existed(self):
         refused = Fault(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many jobs")
         self.service.answer("Cancel", job("t-a"))
@@ -277,6 +286,14 @@ class ClientTest(RecordedCase):
         with mock.patch("freshet.client._DELETE_SECONDS", 0.0):
             with self.assertRaisesRegex(freshet.ConnectionLost, "^rollout r0 is still stopping"):
                 self.client.delete("a")
+
+    def test_delete_refuses_an_unknown_job_but_not_one_that_goes_meanwhile(self):
+        unknown = Fault(grpc.StatusCode.NOT_FOUND, "there is no job a", error_details("NOT_FOUND"))
+        busy = Fault(grpc.StatusCode.UNAVAILABLE, "r0 is still stopping", error_details("TRY_AGAIN"))
+        self.service.answer("Delete", *[busy] * 5, unknown)
+        self.client.delete("a")
+        with self.assertRaisesRegex(freshet.NotFound, "there is no job a"):
+            self.client.delete("a")
 
     def test_a_token_needs_tls(self):
         with self.assertRaisesRegex(ValueError, "TLS"):
