@@ -211,8 +211,7 @@ absl::Status LocalRun::WatchDeaths(Work& work) {
   FRESHET_ASSIGN_OR_RETURN(const StoreStats stats, work.roles.store->Stats());
   const int64_t dead = stats.transitions[static_cast<size_t>(GroupState::kDead)];
   if (dead > work.deaths_logged) {
-    FRESHET_ASSIGN_OR_RETURN(work.dead,
-                             work.roles.store->DeadLetters(DeathWatch::kMostDeadInARow));
+    FRESHET_ASSIGN_OR_RETURN(work.dead, work.roles.store->DeadLetters(DeathWatch::kMostDeadInARow));
     const int64_t told = std::min(
         {dead - work.deaths_logged, kMostLoggedDeaths, static_cast<int64_t>(work.dead.size())});
     for (int64_t i = told - 1; i >= 0; --i) {
