@@ -36,11 +36,12 @@ class InMemoryTrajectoryStore final : public TrajectoryStore {
                                                                          StoreOrigin origin,
                                                                          const Clock& clock);
 
-  // What curation knows at the committed version.
+  // What curation knows now: also of groups that are scored and not trained yet, which a job that
+  // resumes from here generates again and counts once more.
   CurationState Curation();
-  // Takes over the Curation() of the origin's version. Call it before any other operation.
-  // Successes keep their age. Leaves out what the options no longer admit: successes beyond
-  // max_age, beyond `capacity` (the oldest) or below min_reward, and the histories if their
+  // Takes over the Curation() saved with the origin's checkpoint. Call it before any other
+  // operation. Successes keep their age. Leaves out what the options no longer admit: successes
+  // beyond max_age, beyond `capacity` (the oldest) or below min_reward, and the histories if their
   // min_reward is another one. INVALID_ARGUMENT, without effect: a success that no worker could
   // have put, for example one of a newer version, or an impossible history. Responses and scores
   // must not be null.
