@@ -20,7 +20,7 @@ struct MemoryItem {
   std::string name;
   int64_t bytes = 0;
   Place place = Place::kDevice;
-  bool is_upper_bound = false;  // shorter samples than the job allows need less
+  bool is_upper_bound = false;  // samples of other lengths need less
 };
 using MemoryPlan = std::vector<MemoryItem>;
 

@@ -23,6 +23,7 @@ struct PooledSuccess {
 // gives it to the next process of the run.
 struct CurationState {
   std::map<std::string, PooledSuccess> successes;  // by prompt key
+  int64_t left_out = 0;                            // further successes, for which there was no room
   // Histories of adaptive rollouts: by prompt key, and by task.
   std::map<std::string, RolloutHistory> rows;
   std::map<std::string, RolloutHistory> tasks;

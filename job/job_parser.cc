@@ -19,6 +19,7 @@
 #include "job/policies.h"
 #include "job/reward_types.h"
 #include "job/scalar_value.h"
+#include "job/team_rules.h"
 #include "job/yaml_tree.h"
 
 namespace freshet {
@@ -353,25 +354,6 @@ void AddErrors(JobFile& file) {
   }
 }
 
-// Agents of a team play sample i of a prompt together, so that each needs the same number of them.
-void CheckGroupSizes(std::vector<JobResult>& jobs) {
-  const JobResult* first = nullptr;  // with agents and a valid group size
-  for (JobResult& job : jobs) {
-    const bool usable = std::ranges::none_of(job.errors, [](const ConfigError& error) {
-      return error.path == "group_size" || error.path.starts_with("environment");
-    });
-    if (!usable || job.spec.environment().type() != "openai_agent") continue;
-    if (first == nullptr) first = &job;
-    if (job.spec.group_size() == first->spec.group_size()) continue;
-    job.errors.push_back(job.places.At(
-        "group_size",
-        StrCat("must be that of policy ", first->policy, ", ", first->spec.group_size(),
-               ", because agents play each sample "
-               "together; got ",
-               job.spec.group_size())));
-  }
-}
-
 }  // namespace
 
 void ResolveJob(JobSpec& spec) {
@@ -403,7 +385,7 @@ JobFile ParseJobFile(std::string_view yaml_text, const std::string& file_name,
   JobFile file;
   file.errors = std::move(trees.errors);
   for (JobTree& tree : trees.jobs) file.jobs.push_back(ReadTree(std::move(tree), places));
-  CheckGroupSizes(file.jobs);
+  CheckTeamRules(file.jobs);
   AddErrors(file);
   SortConfigErrors(file.errors);
   return file;

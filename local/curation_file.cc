@@ -11,7 +11,7 @@
 namespace freshet {
 
 std::pair<std::string, std::string> MakeCurationFile(InMemoryTrajectoryStore& store) {
-  EncodedCuration encoded = EncodeCuration(store.Curation());
+  EncodedCuration encoded = EncodeCuration(store.Curation(kMaxSuccessBytes));
   if (encoded.left_out > 0) {
     FRESHET_LOG(Warning) << "event=successes_not_saved successes=" << encoded.left_out
                          << " saved_bytes=" << encoded.record.size();

@@ -15,6 +15,7 @@ namespace {
 
 constexpr int64_t kHistoryBytes = sizeof(uint32_t) + 2 * sizeof(double) + sizeof(int64_t);
 constexpr int64_t kSuccessBytes = 4 * sizeof(uint32_t);
+constexpr int64_t kMaxCurationTasks = 4096;   // with a history
 constexpr int64_t kMaxSuccesses = 1'000'000;  // job_spec.proto, Replay.capacity
 
 struct EncodedSuccess {
@@ -29,8 +30,8 @@ struct EncodedSuccess {
   }
 };
 
-// The newest successes that `most` bytes hold, by key.
-std::vector<EncodedSuccess> NewestSuccesses(const CurationState& state, int64_t most) {
+// The newest successes that `max_bytes` hold, by key. One that needs more than is left is skipped.
+std::vector<EncodedSuccess> NewestSuccesses(const CurationState& state, int64_t max_bytes) {
   std::vector<EncodedSuccess> all;
   all.reserve(state.successes.size());
   for (const auto& [key, success] : state.successes) all.push_back({&key, &success, "", ""});
@@ -45,8 +46,8 @@ std::vector<EncodedSuccess> NewestSuccesses(const CurationState& state, int64_t 
     if (!response.ok() || !score.ok()) continue;  // beyond the limits of a record
     candidate.response = *std::move(response);
     candidate.score = *std::move(score);
-    if (candidate.bytes() > most) break;
-    most -= candidate.bytes();
+    if (candidate.bytes() > max_bytes) continue;
+    max_bytes -= candidate.bytes();
     kept.push_back(std::move(candidate));
   }
   std::sort(kept.begin(), kept.end(),
@@ -126,10 +127,10 @@ absl::Status TakeSuccesses(BlobReader& reader, std::map<std::string, PooledSucce
 
 }  // namespace
 
-EncodedCuration EncodeCuration(const CurationState& state, int64_t most) {
-  const std::vector<EncodedSuccess> successes = NewestSuccesses(state, most);
+EncodedCuration EncodeCuration(const CurationState& state, int64_t max_success_bytes) {
+  const std::vector<EncodedSuccess> successes = NewestSuccesses(state, max_success_bytes);
   EncodedCuration encoded;
-  encoded.left_out = std::ssize(state.successes) - std::ssize(successes);
+  encoded.left_out = state.left_out + std::ssize(state.successes) - std::ssize(successes);
   BlobWriter writer(BlobKind::kCuration, 64 + 48 * (state.rows.size() + state.tasks.size()));
   writer.Put(state.min_reward);
   writer.Put(static_cast<uint32_t>(successes.size()));

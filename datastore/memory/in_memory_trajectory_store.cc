@@ -80,9 +80,9 @@ absl::StatusOr<PromptCursor> InMemoryTrajectoryStore::Cursor() {
   return state_.Cursor();
 }
 
-CurationState InMemoryTrajectoryStore::Curation() {
+CurationState InMemoryTrajectoryStore::Curation(int64_t max_success_bytes) {
   MutexLock lock(mu_);
-  return state_.Curation();
+  return state_.Curation(max_success_bytes);
 }
 
 absl::Status InMemoryTrajectoryStore::RestoreCuration(CurationState state) {

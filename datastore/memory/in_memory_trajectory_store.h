@@ -2,6 +2,7 @@
 #define FRESHET_DATASTORE_MEMORY_IN_MEMORY_TRAJECTORY_STORE_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,11 +37,13 @@ class InMemoryTrajectoryStore final : public TrajectoryStore {
                                                                          StoreOrigin origin,
                                                                          const Clock& clock);
 
-  // What curation knows at the committed version.
-  CurationState Curation();
-  // Takes over the Curation() of the origin's version. Call it before any other operation.
-  // Successes keep their age. Leaves out what the options no longer admit: successes beyond
-  // max_age, beyond `capacity` (the oldest) or below min_reward, and the histories if their
+  // What curation knows now: also of groups that are scored and not trained yet, which a job that
+  // resumes from here generates again and counts once more. Has the newest successes whose tokens
+  // and log-probs take at most `max_success_bytes`.
+  CurationState Curation(int64_t max_success_bytes = std::numeric_limits<int64_t>::max());
+  // Takes over the Curation() saved with the origin's checkpoint. Call it before any other
+  // operation. Successes keep their age. Leaves out what the options no longer admit: successes
+  // beyond max_age, beyond `capacity` (the oldest) or below min_reward, and the histories if their
   // min_reward is another one. INVALID_ARGUMENT, without effect: a success that no worker could
   // have put, for example one of a newer version, or an impossible history. Responses and scores
   // must not be null.

@@ -70,7 +70,7 @@ class JobState {
   absl::StatusOr<int64_t> RevokeWorker(const std::string& worker, absl::Time now);
 
   // job_state_curation.cc
-  CurationState Curation() const;
+  CurationState Curation(int64_t max_success_bytes) const;
   absl::Status RestoreCuration(CurationState state);
 
   // job_state_report.cc

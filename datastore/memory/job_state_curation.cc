@@ -48,8 +48,12 @@ absl::Status CheckSuccess(const PooledSuccess& success, const PolicyVersion& com
 
 }  // namespace
 
-CurationState JobState::Curation() const {
-  CurationState state{pool_.by_prompt(), histories_.rows(), histories_.tasks()};
+CurationState JobState::Curation(int64_t max_success_bytes) const {
+  CurationState state;
+  state.successes = pool_.Newest(max_success_bytes);
+  state.left_out = pool_.size() - std::ssize(state.successes);
+  state.rows = histories_.rows();
+  state.tasks = histories_.tasks();
   if (options_.adaptive.has_value()) state.min_reward = options_.adaptive->min_reward;
   return state;
 }

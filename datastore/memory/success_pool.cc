@@ -22,4 +22,18 @@ void SuccessPool::Add(const std::string& prompt, PooledSuccess success,
   }
 }
 
+std::map<std::string, PooledSuccess> SuccessPool::Newest(int64_t max_bytes) const {
+  std::map<std::string, PooledSuccess> newest;
+  for (auto it = oldest_.rbegin(); it != oldest_.rend() && max_bytes > 0; ++it) {
+    const PooledSuccess& success = by_prompt_.at(it->second);
+    const Response& response = *success.response;
+    const auto bytes = static_cast<int64_t>(response.response_ids.size() * sizeof(int32_t) +
+                                            response.behavior_logprobs.size() * sizeof(float));
+    if (bytes > max_bytes) continue;
+    max_bytes -= bytes;
+    newest.emplace(it->second, success);
+  }
+  return newest;
+}
+
 }  // namespace freshet

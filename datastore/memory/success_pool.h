@@ -23,7 +23,9 @@ class SuccessPool {
   void Add(const std::string& prompt, PooledSuccess success, const ReplayOptions& options,
            int64_t version);
   int64_t size() const { return static_cast<int64_t>(by_prompt_.size()); }
-  const std::map<std::string, PooledSuccess>& by_prompt() const { return by_prompt_; }
+  // The newest successes, by prompt, whose tokens and log-probs take at most `max_bytes`. One that
+  // takes more than is left is skipped.
+  std::map<std::string, PooledSuccess> Newest(int64_t max_bytes) const;
 
  private:
   std::map<std::string, PooledSuccess> by_prompt_;

@@ -98,6 +98,10 @@ TEST_P(InMemoryCuration, WhatTheOptionsDoNotAdmitIsLeftOut) {
   Group(7, 1, {0, 3});
   const CurationState state = memory().Curation();
   EXPECT_EQ(state.successes.size(), 2U);
+  const CurationState newest = memory().Curation(/*max_success_bytes=*/4 * 8);
+  ASSERT_EQ(newest.successes.size(), 1U);
+  EXPECT_EQ(newest.successes.begin()->second.oldest, 1);
+  EXPECT_EQ(newest.left_out, 1);
   options_.replay->min_reward = 2;
   options_.adaptive->min_reward = 2;
   Fork(1);

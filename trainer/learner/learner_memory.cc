@@ -85,12 +85,11 @@ int64_t LargestBlock(const ShardLayout& layout) {
 }
 
 // Where all of the state is one rank's.
-MemoryPlan PlanWholeState(const PolicyLearnerOptions& options, int64_t elements,
-                          int64_t gradients) {
+MemoryPlan PlanWholeState(const PolicyLearnerOptions& options, int64_t elements) {
   const int64_t copy = elements * kFloat;
   const int64_t rounded = options.bf16 ? elements * 2 : 0;
   MemoryPlan plan = {{"weights", copy + rounded, Place::kDivided},
-                     {"gradients", copy * gradients, Place::kDivided},
+                     {"gradients", copy, Place::kDivided},
                      {"optimizer state", 2 * copy, Place::kDivided}};
   if (options.loss.NeedsReference()) {
     plan.push_back({"reference weights", PublishedBytes(options), Place::kDivided});
@@ -100,10 +99,10 @@ MemoryPlan PlanWholeState(const PolicyLearnerOptions& options, int64_t elements,
 
 // Sharding::kOptimizer: the part has masters, moments, and rounded weights.
 MemoryPlan PlanDividedOptimizer(const PolicyLearnerOptions& options, int64_t elements,
-                                int64_t gradients, int64_t ranks) {
+                                int64_t ranks) {
   const int64_t part = (elements + ranks - 1) / ranks;
   MemoryPlan plan = {{"weights", PublishedBytes(options)},
-                     {"gradients", elements * kFloat * gradients},
+                     {"gradients", elements * kFloat},
                      {"part of the state", part * (3 * kFloat + (options.bf16 ? 2 : 0))}};
   if (options.loss.NeedsReference()) {
     plan.push_back({"reference weights", PublishedBytes(options)});
@@ -128,31 +127,36 @@ MemoryPlan PlanDividedWeights(const PolicyLearnerOptions& options, const ShardLa
   return plan;
 }
 
-// Microbatches that are computed at once.
-struct Wave {
-  int64_t microbatches = 1;
-  int64_t largest = 0;  // tokens of one
-  int64_t tokens = 0;   // of all
+// The most that are computed at once, however long the samples are. Shorter trees need fewer
+// tokens, but more microbatches fit.
+struct ConcurrentMicrobatches {
+  int64_t count = 1;
+  int64_t microbatch_tokens = 0;  // of one
+  int64_t tokens = 0;             // of all
 };
 
 int64_t TreeTokens(const BatchShape& batch) {
   return SumOfSizes(batch.prefix, ProductOfSizes({batch.suffixes, batch.suffix - 1}));
 }
 
-// A microbatch has gradients of `gradients` elements.
-Wave WaveOf(const PolicyLearnerOptions& options, const BatchShape& batch, bool on_gpu,
-            int64_t gradients) {
+// `gradient_elements`: of a microbatch.
+ConcurrentMicrobatches MostMicrobatches(const PolicyLearnerOptions& options,
+                                        const BatchShape& batch, bool on_gpu,
+                                        int64_t gradient_elements) {
   const int64_t elements = MakeParameterLayout(options.model).num_elements;
   const int64_t max_tokens = options.max_tokens_per_microbatch;
   const int64_t tree = TreeTokens(batch);
   const int64_t all = ProductOfSizes({batch.trees, tree});
   const int64_t limit = on_gpu ? max_tokens : MicrobatchTokens(all, tree, max_tokens, elements);
-  const int64_t trees = std::clamp<int64_t>(limit / tree, 1, batch.trees);
-  const int64_t run = ProductOfSizes({trees, tree});
-  const int64_t most = std::min<int64_t>(MicrobatchThreads(options.threads, gradients),
-                                         (batch.trees + trees - 1) / trees);
-  const int64_t runs = std::clamp<int64_t>(max_tokens / run, 1, most);
-  return {runs, run, std::min(all, ProductOfSizes({runs, run}))};
+  ConcurrentMicrobatches concurrent;
+  concurrent.count =
+      std::min<int64_t>(MicrobatchThreads(options.threads, gradient_elements), batch.trees);
+  concurrent.microbatch_tokens = std::min(all, std::max(limit, tree));
+  // EndOfWave: beyond max_tokens there is only one.
+  const int64_t tokens =
+      std::min(max_tokens, ProductOfSizes({concurrent.count, concurrent.microbatch_tokens}));
+  concurrent.tokens = std::min(all, std::max(concurrent.microbatch_tokens, tokens));
+  return concurrent;
 }
 
 struct PassBytes {
@@ -162,29 +166,30 @@ struct PassBytes {
 
 // Of Sharding::kFull: the layer inputs of all microbatches, and the activations of one layer.
 PassBytes BlockwisePassBytes(const PolicyLearnerOptions& options, const BatchShape& batch,
-                             const Wave& wave, int64_t chunk) {
+                             const ConcurrentMicrobatches& concurrent, int64_t chunk) {
   const ModelConfig& model = options.model;
   const int64_t token = ActivationBytesPerToken(model, options.bf16, /*checkpointing=*/true);
   const int64_t rest =
-      std::max<int64_t>(ProductOfSizes({batch.trees, TreeTokens(batch)}) - wave.tokens, 0);
+      std::max<int64_t>(ProductOfSizes({batch.trees, TreeTokens(batch)}) - concurrent.tokens, 0);
   return {
-      SumOfSizes(ProductOfSizes({wave.tokens, token}),
+      SumOfSizes(ProductOfSizes({concurrent.tokens, token}),
                  ProductOfSizes({rest, model.num_hidden_layers + 1, kFloat * model.hidden_size})),
-      wave.microbatches * chunk};
+      concurrent.count * chunk};
 }
 
-// Otherwise: the activations of the microbatches at work. The gradient of the embedding, of
+// Otherwise: the activations of the concurrent microbatches. The gradient of the embedding, of
 // `embedding` bytes, is the last that a backward pass makes, when logits and activations are gone.
 // So each microbatch needs the larger of both; this is what it needs beyond that gradient.
-PassBytes WholePassBytes(const PolicyLearnerOptions& options, const Wave& wave, int64_t chunk,
+PassBytes WholePassBytes(const PolicyLearnerOptions& options,
+                         const ConcurrentMicrobatches& concurrent, int64_t chunk,
                          int64_t embedding) {
   const int64_t token =
       ActivationBytesPerToken(options.model, options.bf16, options.activation_checkpointing);
   const int64_t logits = std::max<int64_t>(chunk - embedding, 0);
   PassBytes sum;
-  int64_t rest = wave.tokens;
-  for (int64_t i = 0; i < wave.microbatches; ++i) {
-    const int64_t tokens = std::min(wave.largest, rest);
+  int64_t rest = concurrent.tokens;
+  for (int64_t i = 0; i < concurrent.count; ++i) {
+    const int64_t tokens = std::min(concurrent.microbatch_tokens, rest);
     rest -= tokens;
     const int64_t both = SumOfSizes(chunk, ProductOfSizes({tokens, token}));
     sum.logits += logits;
@@ -205,25 +210,33 @@ MemoryPlan PlanLearner(PolicyLearnerOptions options, const BatchShape& batch, in
   const Sharding sharding = ranks > 1 ? options.sharding : Sharding::kNone;
   const int64_t block = LargestBlock(ShardLayout(layout, static_cast<int>(ranks)));
   const bool divides_weights = sharding == Sharding::kFull;
-  const Wave wave = WaveOf(options, batch, on_gpu, divides_weights ? block : elements);
-  const int64_t copies = wave.microbatches;
-  MemoryPlan plan = sharding == Sharding::kNone ? PlanWholeState(options, elements, copies)
+  const ConcurrentMicrobatches concurrent =
+      MostMicrobatches(options, batch, on_gpu, divides_weights ? block : elements);
+  MemoryPlan plan = sharding == Sharding::kNone ? PlanWholeState(options, elements)
                     : sharding == Sharding::kOptimizer
-                        ? PlanDividedOptimizer(options, elements, copies, ranks)
+                        ? PlanDividedOptimizer(options, elements, ranks)
                         : PlanDividedWeights(options, ShardLayout(layout, static_cast<int>(ranks)),
                                              elements, ranks);
+  // The first adds to the gradients in place.
+  const int64_t gradient_copies = divides_weights ? 0 : concurrent.count - 1;
+  if (gradient_copies > 0) {
+    plan.push_back({"gradients of other microbatches", gradient_copies * elements * kFloat,
+                    sharding == Sharding::kNone ? Place::kDivided : Place::kDevice,
+                    /*is_upper_bound=*/true});
+  }
   const int64_t chunk = LogitsBytes(model.vocab_size, /*on_cpu=*/!on_gpu);
   const int64_t head = kFloat * model.vocab_size * model.hidden_size;
   const bool tied = model.tie_word_embeddings;
-  const PassBytes pass = divides_weights ? BlockwisePassBytes(options, batch, wave, chunk)
-                                         : WholePassBytes(options, wave, chunk, /*embedding=*/head);
+  const PassBytes pass = divides_weights
+                             ? BlockwisePassBytes(options, batch, concurrent, chunk)
+                             : WholePassBytes(options, concurrent, chunk, /*embedding=*/head);
   plan.push_back({"activations", pass.activations, Place::kDevice, /*is_upper_bound=*/true});
   plan.push_back({"logits", pass.logits});
-  // The embedding's before it is added. A tied head has gradients of its own, one for each
-  // microbatch unless those are among the layers'.
-  plan.push_back({"gradients of embedding and head", head * (!tied             ? 1
-                                                             : divides_weights ? 2
-                                                                               : 1 + copies)});
+  // One gradient of the embedding. If tied, also one of the head: per microbatch, or one with
+  // Sharding::kFull.
+  const int64_t tied_heads = divides_weights ? 1 : concurrent.count;
+  const int64_t heads = tied ? 1 + tied_heads : 1;
+  plan.push_back({"gradients of embedding and head", head * heads});
   plan.push_back({kPublishedVersions, 2 * published, Place::kHost});
   if (sharding == Sharding::kFull) plan.push_back({kGatheredWeights, published, Place::kHost});
   if (sharding != Sharding::kNone) {

@@ -38,7 +38,7 @@ struct ScoredTokens {
   }
 };
 
-// Those with a loss.
+// The turns and samples that have loss-bearing tokens.
 struct SampledParts {
   std::vector<ScoredTokens> turns;    // in the order of trees and tokens
   std::vector<ScoredTokens> samples;  // in the order of groups and samples

@@ -186,7 +186,8 @@ class PolicyLearner final : public SingleProcessLearner {
   absl::StatusOr<StepSums> AddGradientsBlockwise(const Minibatch& share);
   absl::Status ComputeProximalBlockwise(Minibatch& share) const;
   BlockwisePass MakePass(const std::vector<Run>& runs, const std::vector<int64_t>& tokens) const;
-  absl::StatusOr<StepSums> Agree(const absl::StatusOr<StepSums>& own) const;
+  // `lends`: of this rank; becomes whether any rank does.
+  absl::StatusOr<StepSums> Agree(const absl::StatusOr<StepSums>& own, bool& lends) const;
   absl::Status SumGradients();
   absl::StatusOr<double> AddSquares(const std::vector<double>& own) const;
   absl::Status ReduceGradients();

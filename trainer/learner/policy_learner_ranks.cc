@@ -24,6 +24,7 @@ struct PolicyLearner::RankOutcome {
   int32_t number = 0;      // of the rank, for messages
   char message[256] = {};  // shortened, ends with 0
   uint64_t weights = 0;    // digest of those that all ranks hold
+  uint64_t lends = 0;      // 1: its state is lent to a checkpoint, perhaps until it is written
   StepSums sums;
 };
 
@@ -87,11 +88,13 @@ absl::Status PolicyLearner::CopyState() {
 // Returns the sums of all ranks, or the error of the lowest rank that has one, the same on every
 // rank. Errors of other ranks than 0, but for FAILED_PRECONDITION, become UNAVAILABLE: replacing
 // the process may help.
-absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& own) const {
+absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& own,
+                                              bool& lends) const {
   static_assert(std::is_trivially_copyable_v<RankOutcome>);
   RankOutcome mine;
   mine.code = static_cast<int32_t>(own.status().code());
   mine.number = state_->rank_number;
+  mine.lends = lends ? 1 : 0;
   const std::string message = Message(own.status());
   std::memcpy(mine.message, message.data(), std::min(message.size(), sizeof(mine.message) - 1));
   // Parts differ anyway.
@@ -105,6 +108,7 @@ absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& ow
   std::vector<RankOutcome> all(static_cast<size_t>(state_->ranks->size()));
   FRESHET_RETURN_IF_ERROR(state_->ranks->AllGather(
       std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), kShareTimeout));
+  lends = std::ranges::any_of(all, [](const RankOutcome& rank) { return rank.lends != 0; });
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].code == 0) continue;
     auto code = static_cast<absl::StatusCode>(all[rank].code);

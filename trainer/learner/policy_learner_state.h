@@ -211,6 +211,9 @@ struct PolicyLearner::State {
   // Waits until the snapshot of a divided state has been read (rank 0) or sent.
   void AwaitSnapshot();
   void AwaitLoans();
+  bool Lends() const {
+    return std::ranges::any_of(loans, [](const auto& ended) { return !ended->HasBeenNotified(); });
+  }
   void AwaitWritten(Notification& ended) const;
   // Ends a snapshot that is read or sent: the communicators are about to go.
   void AbandonSnapshot();

@@ -2,6 +2,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "model/tensor_convert.h"
@@ -73,16 +74,21 @@ absl::StatusOr<StepSums> PolicyLearner::Update(int64_t step, const Minibatch& sh
     state_->on_phase(RankPhase::kComputing);
     absl::StatusOr<StepSums> sums =
         state_->divides_weights() ? AddGradientsBlockwise(share) : AddGradients(share);
-    if (state_->ranks != nullptr) sums = Agree(sums);
+    const bool lends = state_->Lends();
+    bool any_lends = lends;
+    if (state_->ranks != nullptr) sums = Agree(sums, any_lends);
     FRESHET_RETURN_IF_ERROR(sums.status());
     if (state_->ranks != nullptr) FRESHET_RETURN_IF_ERROR(SumGradients());
     const absl::Time computed = state_->clock.Now();
-    const bool was_lent = !state_->loans.empty();
     state_->AwaitLoans();
-    // A rank whose copy has failed waits for the whole write, and the update needs all ranks. This
-    // wait is not bounded by kShareTimeout, as those of the update are.
-    if (was_lent && state_->divided()) {
+    // A rank that copies, or whose state stays lent, may wait for the whole write, and the update
+    // needs all ranks. This wait is not bounded by kShareTimeout, as those of the update are.
+    if (any_lends && state_->divided()) {
       state_->on_phase(RankPhase::kSaving);
+      if (!lends) {
+        FRESHET_LOG(Info) << "event=waiting reason="
+                          << LogQuoted("another rank's part is being written to a checkpoint");
+      }
       FRESHET_RETURN_IF_ERROR(state_->ranks->Barrier(kWritePatience));
     }
     const absl::Time start = state_->clock.Now();

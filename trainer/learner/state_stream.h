@@ -16,8 +16,8 @@
 
 namespace freshet {
 
-// How long rank 0 may take between two reads, because it writes to a disk. If it dies or hangs, the
-// group of the ranks is aborted.
+// Longest wait of the other ranks for rank 0's checkpoint: between two reads, and for the end of
+// the write.
 inline constexpr absl::Duration kWritePatience = absl::Hours(12);
 
 // Rank 0's side of a divided state: gathers blocks from the parts of all ranks as they are read.

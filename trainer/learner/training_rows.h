@@ -20,8 +20,9 @@ namespace freshet {
 // columns follow the order of PackedBatch targets.
 struct TrainingRows {
   std::vector<PackTree> trees;
-  std::vector<size_t> groups;                // the group of each tree
-  std::vector<std::vector<size_t>> samples;  // in their group, by tree and sequence
+  std::vector<size_t> groups;  // the group of each tree
+  // samples[t][s]: index in its group of the sample that sequence s of tree t belongs to.
+  std::vector<std::vector<size_t>> samples;
   // Per tree, concatenated over its responses.
   struct Columns {
     std::vector<float> behavior_logprobs;

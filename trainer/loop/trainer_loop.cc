@@ -228,6 +228,11 @@ absl::Status TrainerLoop::Step(int64_t step, const NextBatchReply& batch, double
   FRESHET_ASSIGN_OR_RETURN(const CommitReceipt receipt,
                            store_.CommitStep(epoch_, step, Ordinals(batch.groups), content_hash));
   Committed(receipt);
+  const bool due = (options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0) ||
+                   checkpoint_requested_.exchange(false);
+  // Before the weights are published, so that it has no outcome of this version.
+  std::optional<StateFile> state;
+  if (due && options_.state_file) state = options_.state_file();
   FRESHET_RETURN_IF_ERROR(WriteGenerated(step, batch.groups));
   TraceTrained(step, batch.groups);
   FRESHET_RETURN_IF_ERROR(observer_.OnCommitted());
@@ -242,12 +247,10 @@ absl::Status TrainerLoop::Step(int64_t step, const NextBatchReply& batch, double
       std::exchange(checkpoint_seconds_, 0) + report.result.checkpoint_seconds;
   // Report before the checkpoint, so that what a resume starts from has been reported.
   FRESHET_RETURN_IF_ERROR(observer_.OnStep(report, publisher_.staged()));
-  const bool due = (options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0) ||
-                   checkpoint_requested_.exchange(false);
-  return due ? Checkpoint() : absl::OkStatus();
+  return due ? Checkpoint(std::move(state)) : absl::OkStatus();
 }
 
-absl::Status TrainerLoop::Checkpoint() {
+absl::Status TrainerLoop::Checkpoint(std::optional<StateFile> state) {
   const absl::Time start = clock_.Now();
   FRESHET_RETURN_IF_ERROR(JoinCheckpoint());
   auto contents = std::make_shared<CheckpointContents>();
@@ -261,7 +264,8 @@ absl::Status TrainerLoop::Checkpoint() {
   observer_.OnRest();
   FRESHET_ASSIGN_OR_RETURN(contents->learner, learner_.Snapshot());
   contents->files = options_.checkpoint_files;
-  if (options_.state_file) contents->files.push_back(options_.state_file());
+  if (!state.has_value() && options_.state_file) state = options_.state_file();
+  if (state.has_value()) contents->files.push_back(*std::move(state));
   contents->weights_dtype = options_.checkpoint_dtype;
   checkpointed_ = policy_.version;
   checkpoint_ended_ = std::make_shared<Notification>();

@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -25,6 +26,8 @@
 #include "weights/weight_publisher.h"
 
 namespace freshet {
+
+using StateFile = std::pair<std::string, std::string>;  // name and bytes
 
 struct TrainerLoopOptions {
   std::string trainer = "trainer-0";
@@ -47,9 +50,10 @@ struct TrainerLoopOptions {
   std::vector<std::string> damaged;
   std::vector<std::pair<std::string, std::string>> checkpoint_files;  // config, tokenizer
   Dtype checkpoint_dtype = Dtype::kF32;                               // kF32 or kBf16
-  // Returns name and bytes of a further file for the checkpoint of the version that has just been
-  // committed; called on the loop's thread. May be empty.
-  std::function<std::pair<std::string, std::string>()> state_file;
+  // Returns a further file for the checkpoint of the committed version; called on the loop's
+  // thread: after CommitStep and before the version is published, or when a checkpoint begins that
+  // was not due with its step. May be empty.
+  std::function<StateFile()> state_file;
   uint64_t seed = 0;
   absl::Duration wait_slice = absl::Seconds(1);      // how long one wait for a batch may block
   absl::Duration stall_warning = absl::Seconds(10);  // a wait this long is reported with its reason
@@ -146,7 +150,8 @@ class TrainerLoop {
   void Committed(const CommitReceipt& receipt);
   absl::Status WriteGenerated(int64_t step, const std::vector<TrainGroup>& groups);
   void TraceTrained(int64_t step, const std::vector<TrainGroup>& groups) const;
-  absl::Status Checkpoint();
+  // `state`: of options_.state_file at the committed version; none: as it is now.
+  absl::Status Checkpoint(std::optional<StateFile> state = {});
   // Waits for the end of the checkpoint being written, and reports a long wait.
   absl::Status JoinCheckpoint();
   absl::Status WriteCheckpointAndMark(CheckpointContents contents);

@@ -66,13 +66,30 @@ TEST(CurationBlob, TheStateComesBack) {
 }
 
 TEST(CurationBlob, TheNewestSuccessesAreKeptIfThereIsNoRoomForAll) {
-  const EncodedCuration encoded = EncodeCuration(SomeState(), /*most=*/250);
+  const EncodedCuration encoded = EncodeCuration(SomeState(), /*max_success_bytes=*/250);
   EXPECT_EQ(encoded.left_out, 1);
   const auto got = DecodeCuration(encoded.record);
   ASSERT_TRUE(got.ok()) << got.status();
   ASSERT_EQ(got->successes.size(), 1U);
   EXPECT_EQ(got->successes.begin()->first, "b");
   EXPECT_EQ(got->rows.size(), 2U);
+}
+
+TEST(CurationBlob, ASuccessThatDoesNotFitLeavesRoomForOlderOnes) {
+  CurationState state = SomeState();
+  Response response = *state.successes.at("b").response;
+  response.response_ids.resize(1000, 7);
+  response.behavior_logprobs.resize(1000, -1);
+  response.loss_mask.resize(1000, 1);
+  response.spans[0].end = 1000;
+  state.successes.at("b").response = std::make_shared<const Response>(response);
+  state.left_out = 3;
+  const EncodedCuration encoded = EncodeCuration(state, /*max_success_bytes=*/250);
+  EXPECT_EQ(encoded.left_out, 4);
+  const auto got = DecodeCuration(encoded.record);
+  ASSERT_TRUE(got.ok()) << got.status();
+  ASSERT_EQ(got->successes.size(), 1U);
+  EXPECT_EQ(got->successes.begin()->first, "a");
 }
 
 TEST(CurationBlob, LongNamesOfTasksAreLeftOut) {

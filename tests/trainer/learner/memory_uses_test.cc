@@ -1,9 +1,15 @@
 #include "trainer/learner/memory_uses.h"
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_format.h"
 #include "model/head_chunk.h"
 #include "tests/testing/memory_limit.h"
 #include "tests/trainer/learner/policy_learner_fixture.h"
+#include "trainer/learner/learner_memory.h"
+#include "trainer/learner/microbatch_sizes.h"
 #include "trainer/learner/microbatches.h"
 
 namespace freshet {
@@ -107,6 +113,28 @@ TEST(MemoryUses, TheGradientOfALargeEmbeddingTakesThePlaceOfLogits) {
   const auto bytes = [&](const char* item) { return UseOf(item, options, at::kCPU).planned_bytes; };
   EXPECT_EQ(bytes("logits"), LogitsBytes(kVocabulary, /*on_cpu=*/true) - kHeadBytes);
   EXPECT_EQ(bytes("gradients of embedding and head"), 2 * kHeadBytes);
+}
+
+TEST(MemoryUses, ShorterTreesRunMoreMicrobatchesAtOnceWithinThePlan) {
+  PolicyLearnerOptions options;
+  options.model = TinyModel();
+  options.model.tie_word_embeddings = true;
+  options.threads = 8;
+  options.max_tokens_per_microbatch = 8192;
+  const auto plan = [&](int64_t suffix) {
+    return PlanLearner(options, {/*trees=*/16, /*prefix=*/200, /*suffixes=*/8, suffix});
+  };
+  const auto bytes = [](const MemoryPlan& of, const std::string& name) {
+    const auto found = std::ranges::find(of, name, &MemoryItem::name);
+    return found == of.end() ? 0 : found->bytes;
+  };
+  const MemoryPlan longest = plan(551);  // trees of 4600 tokens: only one of them at once
+  const std::vector<int64_t> short_trees(16, 600);
+  ASSERT_EQ(EndOfWave(short_trees, 0, options.threads, options.max_tokens_per_microbatch), 8U);
+  EXPECT_EQ(bytes(longest, "gradients of other microbatches"), 7 * bytes(longest, "gradients"));
+  const MemoryPlan half = plan(276);
+  ASSERT_EQ(half.size(), longest.size());
+  for (const MemoryItem& item : half) EXPECT_LE(item.bytes, bytes(longest, item.name)) << item.name;
 }
 
 TEST(MemoryUses, OfAGpuNameIt) {

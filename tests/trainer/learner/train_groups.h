@@ -46,6 +46,13 @@ inline void ReplaceResponse(TrainSample& sample, Response response) {
   sample.sample.response = std::make_shared<const Response>(std::move(response));
 }
 
+// As if the policy was not asked for this sample.
+inline void MakeNotAsked(TrainSample& sample) {
+  Response response = *sample.sample.response;
+  response.finish = FinishReason::kNotAsked;
+  ReplaceResponse(sample, std::move(response));
+}
+
 }  // namespace freshet
 
 #endif  // FRESHET_TESTS_TRAINER_LEARNER_TRAIN_GROUPS_H_

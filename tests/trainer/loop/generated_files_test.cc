@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "nlohmann/json.hpp"
+#include "tests/trainer/learner/train_groups.h"
 #include "tests/trainer/loop/trainer_loop_fixture.h"
 
 namespace freshet {
@@ -87,9 +88,7 @@ TEST(GeneratedRowOfASample, WithoutAPromptsTextItsTokensAreDecoded) {
 
 TEST(GeneratedRowOfASample, OneThatWasNotAskedForSaysNothing) {
   TrainSample sample = Sample();
-  auto response = std::make_shared<Response>(*sample.sample.response);
-  response->finish = FinishReason::kNotAsked;
-  sample.sample.response = response;
+  MakeNotAsked(sample);
   const GeneratedRow row = MakeGeneratedRow(9, sample, DecodeNumbers, /*with_ids=*/true);
   EXPECT_EQ(row.completion, "");
   EXPECT_EQ(row.tokens, 0);

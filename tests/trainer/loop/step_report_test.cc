@@ -2,6 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/trainer/learner/train_groups.h"
 
 namespace freshet {
 namespace {
@@ -170,10 +171,7 @@ TEST(SampleRows, CarryTheAdvantageOfTheLearner) {
 
 TEST(SampleRows, ASampleThatWasNotAskedForHasNoText) {
   std::vector<TrainGroup> groups = ScoredGroups();
-  TrainSample& sample = groups[0].samples[0];
-  auto response = std::make_shared<Response>(*sample.sample.response);
-  response->finish = FinishReason::kNotAsked;
-  sample.sample.response = response;
+  MakeNotAsked(groups[0].samples[0]);
   FinishedStep report;
   report.groups = &groups;
   const std::vector<SampleRow> rows = Rows(report, 1);

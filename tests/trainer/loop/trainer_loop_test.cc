@@ -322,18 +322,20 @@ TEST_F(TrainerLoopTest, WhatLaterEpochsOfARestoredStoreLeftIsReplaced) {
   EXPECT_EQ(saved->writer_epoch, 10);
 }
 
+// Whatever happens after the commit is not in it.
 TEST_F(TrainerLoopTest, ACheckpointHasTheStateOfItsVersion) {
   options_.steps = 2;
   options_.checkpoint_every = 1;
-  options_.state_file = [this] {
-    return std::pair<std::string, std::string>("state.bin",
-                                               StrCat(store().Stats()->committed_version));
+  int64_t reported = 0;
+  observer_.on_step = [&](int64_t step) { reported = step; };
+  options_.state_file = [&] {
+    return StateFile("state.bin", StrCat(store().Stats()->committed_version, " ", reported));
   };
   Produce(4);
   ASSERT_TRUE(StartAndRun().ok());
   for (const int64_t version : {1, 2}) {
     const std::string path = StrCat(options_.checkpoint_root, "/step-", version);
-    EXPECT_EQ(*ReadFile(path + "/state.bin", 100), StrCat(version));
+    EXPECT_EQ(*ReadFile(path + "/state.bin", 100), StrCat(version, " ", version - 1));
     const auto manifest = ReadCheckpointManifest(path);
     ASSERT_TRUE(manifest.ok()) << manifest.status();
     EXPECT_EQ(std::count_if(manifest->files.begin(), manifest->files.end(),

@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/registry_text.h"
+#include "tests/trainer/learner/train_groups.h"
 
 namespace freshet {
 namespace {
@@ -225,9 +226,7 @@ TEST(SummarizeBatch, CountsGroupsByTheirSolvedSamples) {
   EXPECT_THAT(stats.completion_tokens, testing::ElementsAre(3, 2, 1, 1, 1, 5));
   EXPECT_THAT(stats.version_spans, testing::Each(2));
   EXPECT_EQ(stats.rewards.size(), 6U);
-  auto not_asked = std::make_shared<Response>(*none.samples[1].sample.response);
-  not_asked->finish = FinishReason::kNotAsked;
-  none.samples[1].sample.response = not_asked;
+  MakeNotAsked(none.samples[1]);
   const BatchStats asked = SummarizeBatch({none}, {{"", 1}});
   EXPECT_THAT(asked.rewards, testing::ElementsAre(-1, 0));
   EXPECT_THAT(asked.completion_tokens, testing::ElementsAre(1));
