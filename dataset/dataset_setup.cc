@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -53,12 +54,33 @@ std::vector<std::string> RewardFields(const job::v1::Reward& reward) {
   return fields;
 }
 
+// Checks that a row has the budgets of the reward's `length` components of shape budget.
+std::function<absl::Status(const DatasetRow&)> BudgetCheck(const job::v1::Reward& reward) {
+  std::vector<std::pair<std::string, TextTemplate>> budgets;
+  for (const auto& [name, component] : reward.components()) {
+    if (component.type() != "length" || component.shape() != "budget") continue;
+    absl::StatusOr<TextTemplate> text = TextTemplate::Parse(component.text());
+    if (text.ok()) budgets.emplace_back(name, *std::move(text));  // else see RewardFields
+  }
+  if (budgets.empty()) return nullptr;
+  return [budgets](const DatasetRow& row) {
+    for (const auto& [name, text] : budgets) {
+      const absl::StatusOr<std::string> budget = text.Render(row.attributes);
+      if (budget.ok() && !ParseTokenBudget(*budget).has_value()) {
+        return InvalidArgument("reward.components.", name, ": ", BudgetError());
+      }
+    }
+    return absl::OkStatus();
+  };
+}
+
 absl::StatusOr<JobDatasets> OpenJsonl(const JobSpec& spec, const DataRoots& roots) {
   const job::v1::Dataset& data = spec.dataset();
   JsonlDatasetOptions options;
   options.path = data.path();
   options.dataset = data;
   options.required = RewardFields(spec.reward());
+  options.check = BudgetCheck(spec.reward());
   JobDatasets opened;
   FRESHET_ASSIGN_OR_RETURN(opened.train, JsonlDataset::Load(options, roots));
   std::map<std::string, std::shared_ptr<const Dataset>> files;  // "": rows held out of `path`
@@ -78,8 +100,16 @@ absl::StatusOr<JobDatasets> OpenJsonl(const JobSpec& spec, const DataRoots& root
   if (data.has_more_path()) {
     const absl::Status folder = roots.Open(data.more_path(), O_RDONLY | O_DIRECTORY).status();
     if (!folder.ok() && !absl::IsNotFound(folder)) return folder;
+    if (!folder.ok() && roots.OpenFile(data.more_path()).ok()) {
+      return InvalidArgument("more_path: ", data.more_path(),
+                             ": is a file; name a folder in which further files appear");
+    }
     opened.growing =
         std::make_shared<GrowingDataset>(opened.train, options, data.more_path(), roots);
+    if (!folder.ok()) {
+      opened.warning = StrCat("dataset.more_path: the folder ", data.more_path(),
+                              " is missing; make it if further files are to appear there");
+    }
     opened.train = opened.growing;
   }
   return opened;

@@ -24,6 +24,7 @@ struct JobDatasets {
   std::shared_ptr<TaskCurriculum> curriculum = nullptr;
   // `train`, if it grows (dataset.more_path).
   std::shared_ptr<GrowingDataset> growing = nullptr;
+  std::string warning = {};  // the folder for further files is missing; "" otherwise
 };
 
 // Opens the training and evaluation rows of a resolved job. Files are opened below `roots`. Errors

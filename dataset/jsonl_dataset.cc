@@ -106,11 +106,11 @@ absl::StatusOr<std::unique_ptr<JsonlDataset>> JsonlDataset::Load(const JsonlData
   FRESHET_RETURN_IF_ERROR(CheckFileSize(options.path, file.size, options.max_file_bytes));
   std::unique_ptr<JsonlDataset> dataset(
       new JsonlDataset(options, std::move(builder), std::move(file)));
-  FRESHET_RETURN_IF_ERROR(dataset->Scan());
+  FRESHET_RETURN_IF_ERROR(dataset->Scan(options.check));
   return dataset;
 }
 
-absl::Status JsonlDataset::Scan() {
+absl::Status JsonlDataset::Scan(const std::function<absl::Status(const DatasetRow&)>& check) {
   char mark[kByteOrderMark.size()];
   const ssize_t got = ::pread(file_.fd.get(), mark, sizeof(mark), 0);
   const bool marked = got == sizeof(mark) && kByteOrderMark == std::string_view(mark, sizeof(mark));
@@ -127,11 +127,12 @@ absl::Status JsonlDataset::Scan() {
     }
     blocks_.back().checksum = reader.Checksum(blocks_.back().checksum);
     if (reader.blank()) continue;
-    const absl::Status row =
+    const absl::StatusOr<DatasetRow> parsed =
         reader.bytes() > max_line_bytes_
             ? InvalidArgument("line has ", reader.bytes(), " bytes, more than ", max_line_bytes_,
                               "; split or shorten the row")
-            : ParseRow(reader.text(), builder_).status();
+            : ParseRow(reader.text(), builder_);
+    const absl::Status row = parsed.ok() && check ? check(*parsed) : parsed.status();
     if (row.ok()) {
       ++rows_;
     } else {

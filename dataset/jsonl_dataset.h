@@ -2,6 +2,7 @@
 #define FRESHET_DATASET_JSONL_DATASET_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@ struct JsonlDatasetOptions {
   std::string path;
   job::v1::Dataset dataset;           // prompt, answer and fields: see RowBuilder
   std::vector<std::string> required;  // as for RowBuilder
+  std::function<absl::Status(const DatasetRow&)> check;  // of each row; may be empty
   uint64_t max_line_bytes = 4 << 20;
   uint64_t max_file_bytes = 1 << 30;
 };
@@ -65,7 +67,7 @@ class JsonlDataset final : public Dataset {
         file_(std::move(file)) {}
 
   // Reads the file, checks each row and fills blocks_.
-  absl::Status Scan();
+  absl::Status Scan(const std::function<absl::Status(const DatasetRow&)>& check);
   absl::StatusOr<FoundRow> FindRow(int64_t index) const;
 
   const std::string path_;

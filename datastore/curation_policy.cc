@@ -34,6 +34,19 @@ std::string FilteredText(int64_t filtered) {
       " groups were filtered: their rewards are equal, or too low or too high on average");
 }
 
+std::string FilteredCounts(const std::vector<std::pair<std::string, int64_t>>& ended) {
+  constexpr std::string_view kFiltered = "filtered(";
+  std::string counts;
+  for (const auto& [label, groups] : ended) {
+    if (!label.starts_with(kFiltered)) continue;
+    counts +=
+        StrCat(counts.empty() ? " (of all: " : ", ",
+               label.substr(kFiltered.size(), label.size() - kFiltered.size() - 1), " ", groups);
+  }
+  if (!counts.empty()) counts += ")";
+  return StrCat(counts, "; look at the samples, then change the dataset, the reward or filter");
+}
+
 absl::Status ReplayOptions::Validate() const {
   absl::Status status = CheckReplayRange("replay.max_age", max_age);
   if (status.ok()) status = CheckReplayRange("replay.capacity", capacity);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,6 +32,9 @@ std::string_view DecideFilter(const RewardFilter& filter, const std::vector<doub
 
 // Why a job paused after this many filtered groups in a row.
 std::string FilteredText(int64_t filtered);
+// What follows that text: how many groups of the job were filtered for each reason, and the fix.
+// `ended`: StoreStats::ended_by_reason.
+std::string FilteredCounts(const std::vector<std::pair<std::string, int64_t>>& ended);
 
 // Success pool. A success is a sample whose reward reaches `min_reward`. A success of a group with
 // at most `max_successes` of them is kept for the group's prompt, if it bears a loss. If a later

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "absl/strings/numbers.h"
 #include "base/str_cat.h"
 #include "freshet/job/v1/job_spec.pb.h"
 
@@ -38,6 +40,34 @@ inline bool IsRowField(std::string_view type, std::string_view field) {
 inline bool SeesGroup(const job::v1::RewardComponent& component) {
   return component.group() || component.pairwise() ||
          (component.type() == "judge" && component.text().find("{others}") != std::string::npos);
+}
+
+// The budget, in tokens, of a `length` component of shape budget from its resolved text; nullopt
+// unless that is a whole number from 1 to kMaxTokenBudget.
+inline constexpr int64_t kMaxTokenBudget = 1048576;  // as of max_tokens
+inline std::optional<int64_t> ParseTokenBudget(const std::string& text) {
+  int64_t budget = 0;
+  const bool valid = absl::SimpleAtoi(text, &budget) && budget >= 1 && budget <= kMaxTokenBudget;
+  return valid ? std::optional(budget) : std::nullopt;
+}
+// What is wrong with such a text, and the fix.
+inline std::string BudgetError() {
+  return StrCat("the row's budget is not a whole number of tokens from 1 to ", kMaxTokenBudget,
+                "; correct the row, or the component's text");
+}
+
+// How an error names the component that failed, and which has failed `failures` times in a row.
+inline constexpr std::string_view kFailsAlways = ", which has failed 16 times or more in a row";
+inline std::string FailedComponent(const std::string& name, int64_t failures) {
+  return StrCat("component ", name, failures >= 16 ? kFailsAlways : "");
+}
+// The component that `error` names as one that has failed 16 times or more in a row; "" if none.
+inline std::string ComponentThatFailsAlways(const std::string& error) {
+  constexpr std::string_view kBefore = "component ";
+  const size_t begin = error.find(kBefore);
+  const size_t end = error.find(kFailsAlways);
+  if (begin == std::string::npos || end == std::string::npos || begin > end) return "";
+  return error.substr(begin + kBefore.size(), end - begin - kBefore.size());
 }
 
 // Why a component's server is not called again, and the fix.

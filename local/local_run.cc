@@ -38,6 +38,7 @@ absl::Status CheckCalls(const JobSpec& spec, const InMemoryCallBudget& calls) {
 struct LocalRun::Work {
   RunRoles roles;
   DeathWatch deaths;
+  std::vector<DeadLetter> dead;  // the newest ones, newest first
   int64_t deaths_logged = 0;
 
   // Set by the role threads. `failure` is the first error of any role.
@@ -202,18 +203,18 @@ absl::Status LocalRun::WatchDeaths(Work& work) {
   FRESHET_ASSIGN_OR_RETURN(const StoreStats stats, work.roles.store->Stats());
   const int64_t dead = stats.transitions[static_cast<size_t>(GroupState::kDead)];
   if (dead > work.deaths_logged) {
-    FRESHET_ASSIGN_OR_RETURN(
-        const std::vector<DeadLetter> letters,
-        work.roles.store->DeadLetters(std::min(dead - work.deaths_logged, kMostLoggedDeaths)));
-    for (auto newest = letters.rbegin(); newest != letters.rend(); ++newest) {
-      const DeadLetter& letter = *newest;
+    FRESHET_ASSIGN_OR_RETURN(work.dead, work.roles.store->DeadLetters(DeathWatch::kMostDeadInARow));
+    const int64_t told = std::min(
+        {dead - work.deaths_logged, kMostLoggedDeaths, static_cast<int64_t>(work.dead.size())});
+    for (int64_t i = told - 1; i >= 0; --i) {
+      const DeadLetter& letter = work.dead[static_cast<size_t>(i)];
       FRESHET_LOG(Warning) << "event=group_died prompt=" << letter.ordinal
                            << " attempt=" << letter.attempt
                            << " reason=" << LogQuoted(ReasonLine(letter));
     }
     work.deaths_logged = dead;
   }
-  const std::string failure = work.deaths.Check(stats);
+  const std::string failure = work.deaths.Check(stats, work.dead);
   if (failure.empty()) return absl::OkStatus();
   return FailedPrecondition(failure, LastDeath(*work.roles.store));
 }

@@ -154,10 +154,10 @@ absl::StatusOr<job::v1::Job> LocalStatus::Get(const std::string& id) {
   for (const auto& [reason, groups] : stats.ended_by_reason)
     (*job.mutable_ended())[reason] = groups;
   FRESHET_ASSIGN_OR_RETURN(const Explanation explanation, store_->Explain());
-  const std::string scorer = reward_ == nullptr ? "" : reward_->WaitsFor();
-  job.set_waits_for(StrCat(explanation.edge, ": ", explanation.text,
-                           explanation.edge == "reward" && !scorer.empty() ? "; " : "",
-                           explanation.edge == "reward" ? scorer : ""));
+  std::string why;
+  if (explanation.edge == "reward" && reward_ != nullptr) why = reward_->WaitsFor();
+  if (explanation.edge == "rollout" && rollout_ != nullptr) why = rollout_->counters().handed_back;
+  job.set_waits_for(StrCat(explanation.edge, ": ", explanation.text, why.empty() ? "" : "; ", why));
   return job;
 }
 
@@ -229,7 +229,7 @@ absl::StatusOr<job::v1::Cluster> LocalStatus::Cluster() {
   rollout.set_kv_cache_used_ratio(
       Share(static_cast<double>(engine.cache_blocks - engine.cache_blocks_free),
             static_cast<double>(engine.cache_blocks)));
-  if (engine.running_sequences == 0) rollout.set_waits_for(counters.last_wait_reason);
+  if (engine.running_sequences == 0) rollout.set_waits_for(WaitReason(counters));
   job::v1::Worker reward = MakeWorker("reward");
   if (reward_ != nullptr) reward.set_waits_for(reward_->WaitsFor());
   *cluster.add_workers() = std::move(reward);

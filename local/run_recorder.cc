@@ -97,9 +97,11 @@ StepMetrics RunRecorder::MakeMetrics(const FinishedStep& report) {
 }
 
 void RunRecorder::OnStalled(const std::string& reason, absl::Duration waited) {
+  const std::string detail = options_.rollout_waits ? options_.rollout_waits() : "";
+  const std::string text = StrCat(reason, detail.empty() ? "" : "; ", detail);
   display_.ShowNote(
-      StrCat("waiting for ", static_cast<int64_t>(absl::ToDoubleSeconds(waited)), " s: ", reason));
-  EmitEvent("stalled", {{"reason", reason}});
+      StrCat("waiting for ", static_cast<int64_t>(absl::ToDoubleSeconds(waited)), " s: ", text));
+  EmitEvent("stalled", {{"reason", text}});
 }
 
 absl::Status RunRecorder::RecordEval(EvalMetrics metrics) {

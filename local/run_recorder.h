@@ -38,6 +38,8 @@ class RunRecorder final : public TrainerObserver {
     RowSink rows;                      // may be empty
     LocalStatus* status = nullptr;     // may be null
     MetricsServer* metrics = nullptr;  // may be null
+    // Why leases are handed back, for OnStalled; "" if none is. May be empty.
+    std::function<std::string()> rollout_waits;
     // Called on the trainer's thread before each step's row is written; its error stops the run.
     // May be empty.
     std::function<absl::Status()> before_step;

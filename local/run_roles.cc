@@ -222,9 +222,14 @@ absl::Status MakeRoles(const RunContext& run, RunRoles& roles) {
       return roles.evaluations->StartIfDue(step, weights);
     };
   }
+  recorder_options.rollout_waits = [&roles] { return roles.rollout->counters().handed_back; };
   FRESHET_ASSIGN_OR_RETURN(roles.recorder,
                            RunRecorder::Create(run.setup, run.folder, *roles.store, run.display,
                                                run.clock, std::move(recorder_options)));
+  if (const std::string& warning = run.setup.data.warning; !warning.empty()) {
+    run.display.ShowNote(warning);
+    roles.recorder->EmitEvent("dataset", {{"reason", warning}});
+  }
   if (evaluator != nullptr) {
     roles.evaluations = std::make_unique<RunEvaluations>(run.setup, resume, std::move(evaluator),
                                                          *roles.recorder, run.clock, run.stopping);

@@ -38,6 +38,7 @@ int Delete(const Session& session, const std::string& id, bool keep_checkpoints)
   while (IsTryAgain(status) && absl::Now() < give_up) {
     absl::SleepFor(kDeletePause);
     status = session.client().Delete(id, keep_checkpoints);
+    if (absl::IsNotFound(status)) status = absl::OkStatus();  // it was there before
   }
   if (IsTryAgain(status)) {
     session.Fail(status);

@@ -1,9 +1,11 @@
 #include "cli/commands/run_commands.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "base/exit_code.h"
 #include "base/str_cat.h"
@@ -14,7 +16,31 @@
 namespace freshet {
 namespace {
 
+constexpr size_t kMaxPolicies = 16;
+
+// FAILED_PRECONDITION: the folder holds the runs of a team's policies.
+absl::Status CheckOneRun(const std::string& run_dir) {
+  std::error_code error;
+  const std::filesystem::path folder(run_dir);
+  if (std::filesystem::exists(folder / "job.yaml", error)) return absl::OkStatus();
+  std::vector<std::string> runs;
+  for (auto entry = std::filesystem::directory_iterator(folder, error);
+       !error && entry != std::filesystem::directory_iterator() && runs.size() < kMaxPolicies;
+       entry.increment(error)) {
+    std::error_code unknown;
+    if (std::filesystem::exists(entry->path() / "job.yaml", unknown)) {
+      runs.push_back(entry->path().string());
+    }
+  }
+  if (runs.empty()) return absl::OkStatus();
+  std::sort(runs.begin(), runs.end());
+  std::string names;
+  for (const std::string& run : runs) names += (names.empty() ? "" : ", ") + run;
+  return FailedPrecondition(run_dir, ": holds the runs of policies; name one of: ", names);
+}
+
 int VerifyLedger(const std::string& run_dir) {
+  if (const absl::Status one = CheckOneRun(run_dir); !one.ok()) return FailContent(one);
   const absl::StatusOr<VerifyReport> report = VerifyRun(run_dir);
   if (!report.ok()) return FailContent(report.status());
   std::printf("%s", FormatVerifyReport(*report).c_str());
@@ -22,6 +48,7 @@ int VerifyLedger(const std::string& run_dir) {
 }
 
 int Report(const std::string& run_dir) {
+  if (const absl::Status one = CheckOneRun(run_dir); !one.ok()) return FailContent(one);
   const absl::Status status = WriteReport(run_dir);
   if (!status.ok()) return FailContent(status);
   std::printf("%s/report.html\n", run_dir.c_str());

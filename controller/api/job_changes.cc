@@ -108,7 +108,9 @@ absl::StatusOr<job::v1::Job> JobChanges::Cancel(ControllerTerm& term,
 absl::StatusOr<job::v1::DeleteReply> JobChanges::Delete(
     ControllerTerm& term, const job::v1::DeleteRequest& request) const {
   const absl::StatusOr<JobRecord> record = term.registry.Get(request.job_id());
-  if (record.status().code() == absl::StatusCode::kNotFound) return job::v1::DeleteReply();
+  if (absl::IsNotFound(record.status()) && term.registry.HasDeleted(request.job_id())) {
+    return job::v1::DeleteReply();  // a repeated request
+  }
   FRESHET_RETURN_IF_ERROR(record.status());
   JobRecord ended = *record;
   FRESHET_RETURN_IF_ERROR(WantDeleted(ended));

@@ -26,8 +26,8 @@ class JobChanges {
                                       const job::v1::ResumeRequest& request) const;
   absl::StatusOr<job::v1::Job> Cancel(ControllerTerm& term,
                                       const job::v1::CancelRequest& request) const;
-  // Also OK for an unknown job. UNAVAILABLE: workers are still stopping, or the trainer with its
-  // files is not there.
+  // Also OK for a job that was deleted in this term. UNAVAILABLE: workers are still stopping, or
+  // the trainer with its files is not there.
   absl::StatusOr<job::v1::DeleteReply> Delete(ControllerTerm& term,
                                               const job::v1::DeleteRequest& request) const;
 

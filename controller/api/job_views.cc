@@ -10,7 +10,6 @@
 #include "base/proto_time.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
-#include "controller/jobs/plan/death_reason.h"
 #include "services/worker/role_name.h"
 
 namespace freshet {
@@ -125,22 +124,14 @@ std::string PoolOf(const JobRecord& record) {
 
 job::v1::Job ToDetailedJob(const JobRecord& record, const JobLive* live) {
   job::v1::Job job = ToJob(record, /*details=*/true);
+  if (HasEnded(record.state())) job.MergeFrom(record.counts_at_end());
   if (live == nullptr) {
     if (!HasEnded(record.state())) job.set_waits_for(WaitedFor(record.reason()));
     return job;
   }
   job.set_waits_for(live->waits_for.empty() ? WaitedFor(record.reason()) : live->waits_for);
-  job.mutable_groups()->insert(live->groups.begin(), live->groups.end());
-  job.mutable_ended()->insert(live->ended.begin(), live->ended.end());
-  job.mutable_curated()->insert(live->curated.begin(), live->curated.end());
+  if (!HasEnded(record.state())) SetCounts(*live, job);
   job.mutable_ranks()->Assign(live->ranks.begin(), live->ranks.end());
-  for (const DeadLetter& letter : live->dead) {
-    job::v1::DeadGroup& dead = *job.add_dead_groups();
-    *dead.mutable_time() = ToTimestamp(letter.time);
-    dead.set_prompt(letter.ordinal);
-    dead.set_attempt(letter.attempt);
-    dead.set_reason(ReasonLine(letter));
-  }
   return job;
 }
 

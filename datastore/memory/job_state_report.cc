@@ -114,7 +114,7 @@ Explanation JobState::BlockingSupply() const {
   if (groups_.queue().empty()) {
     return {"prompts", StrCat("prompt queue empty, last ordinal ", high_water_)};
   }
-  std::string text = StrCat(groups_.queue().size(), " prompts queued, but no engine leases them");
+  std::string text = StrCat(groups_.queue().size(), " prompts queued, but none is leased");
   for (const auto& [worker, note] : engines_) {
     if (note.refusal.empty()) continue;
     text += StrCat("; ", worker, " at version ", note.version.version, " was told: ", note.refusal);

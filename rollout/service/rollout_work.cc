@@ -301,22 +301,23 @@ void RolloutWork::FillStatus(AssignmentStatus& status) const {
     const PolicyVersion& policy = weights->snapshot.manifest.policy;
     status.mutable_policy()->set_lineage(policy.lineage);
     status.mutable_policy()->set_version(policy.version);
-    const std::string& last = counters.last_wait_reason;
+    const std::string& last = WaitReason(counters);
     status.set_waits_for(counters.engine.servers_down == 0 ? last
                          : last.empty()                    ? "its inference server starts"
                                         : StrCat("its inference server starts; ", last));
     {
       MutexLock lock(mu_);
       if (failed_pull_.has_value()) {
-        status.set_waits_for(StrCat("newer weights do not arrive: ", failed_pull_->error, "; ",
-                                    counters.last_wait_reason));
+        status.set_waits_for(
+            StrCat("newer weights do not arrive: ", failed_pull_->error, "; ", last));
       }
     }
     if (episodes_ == nullptr) return;
     const absl::Time now = context_.clock->Now();
     const std::string silence = DescribeSilence(counters.episodes, episodes_->label(), now);
     if (silence.empty()) return;
-    status.set_waits_for(silence);
+    status.set_waits_for(
+        counters.handed_back.empty() ? silence : StrCat(silence, "; ", counters.handed_back));
     status.set_environment_silent_seconds(
         absl::ToDoubleSeconds(now - counters.episodes.silent_since));
   } else {

@@ -369,7 +369,9 @@ absl::Status RolloutWorker::Settle(const Unsent& sample, const absl::Status& sta
       if (most_in_hand_ < std::numeric_limits<int64_t>::max()) ++most_in_hand_;
     }
   }
+  hand_backs_in_a_row_ = 0;
   MutexLock lock(mu_);
+  counters_.handed_back.clear();
   ++counters_.samples_finished;
   return absl::OkStatus();
 }
@@ -383,6 +385,10 @@ void RolloutWorker::Idle() {
   }
   MutexLock lock(mu_);
   counters_.idle_seconds += absl::ToDoubleSeconds(clock_.Now() - start);
+}
+
+const std::string& WaitReason(const RolloutCounters& counters) {
+  return counters.handed_back.empty() ? counters.last_wait_reason : counters.handed_back;
 }
 
 RolloutCounters RolloutWorker::counters() const {

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/log_gate.h"
 #include "base/mutex.h"
 #include "datastore/evaluation_store.h"
 #include "datastore/trajectory_store.h"
@@ -89,8 +90,11 @@ struct RolloutCounters {
   int64_t leases_cancelled = 0;
   int64_t weight_swaps = 0;
   std::string last_wait_reason;  // why the last lease request got none
-  PolicyVersion committed;       // the newest version announced by the store
-  int64_t unsent_samples = 0;    // finished but not yet stored
+  // How many leases in a row were handed back without a sample being stored in between, why the
+  // last one was, and what ends that; "" if none was.
+  std::string handed_back;
+  PolicyVersion committed;     // the newest version announced by the store
+  int64_t unsent_samples = 0;  // finished but not yet stored
   int64_t store_outages = 0;
   int64_t groups_handed_back = 0;  // because an environment failed
   int64_t engine_failures = 0;
@@ -100,6 +104,10 @@ struct RolloutCounters {
   EpisodeCounters episodes;
   EngineStats engine;
 };
+
+// What the worker waits for: `handed_back` if it is set, as leases are granted meanwhile, otherwise
+// `last_wait_reason`. Pure.
+const std::string& WaitReason(const RolloutCounters& counters);
 
 // Drives one engine: swaps weights at token boundaries, leases prompt groups through the store's
 // admission gate, generates, and stores finished samples in batches (`put_period`). It never waits
@@ -297,6 +305,8 @@ class RolloutWorker {
   // What the engine failed on alone since it last finished something: ordinals, and -1 - I for
   // prompt I of the evaluation.
   std::set<int64_t> failed_alone_;
+  int64_t hand_backs_in_a_row_ = 0;  // since a sample was stored
+  LogGate hand_backs_log_{absl::Seconds(10)};
   bool engine_worked_ = false;  // it has finished something
   // Maximum number of groups and evaluation prompts in flight; reduced after an engine failure.
   int64_t most_in_hand_ = std::numeric_limits<int64_t>::max();

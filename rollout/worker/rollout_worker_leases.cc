@@ -185,7 +185,19 @@ absl::Status RolloutWorker::ReturnLease(int64_t token, const std::string& why) {
 }
 
 absl::Status RolloutWorker::HandBack(int64_t token, const std::string& why) {
-  FRESHET_LOG(Warning) << "event=lease_handed_back token=" << token << " reason=" << LogQuoted(why);
+  ++hand_backs_in_a_row_;
+  if (hand_backs_log_.Admit("", clock_.Now())) {
+    FRESHET_LOG(Warning) << "event=lease_handed_back token=" << token
+                         << " in_a_row=" << hand_backs_in_a_row_ << " reason=" << LogQuoted(why);
+  }
+  {
+    MutexLock lock(mu_);
+    counters_.handed_back =
+        StrCat(hand_backs_in_a_row_, " leases in a row were handed back, the last: ", why,
+               "; a group is given up after ", store_.options().max_hand_backs,
+               " (rollout.max_hand_backs), counted at most once per ",
+               absl::FormatDuration(store_.lease_ttl()));
+  }
   return IgnoreLostLease(store_.HandBackLease(token, why));
 }
 

@@ -66,6 +66,23 @@ TEST_F(ControlCommandTest, DeleteWaitsForWorkersThatStillStop) {
   EXPECT_EQ(service_.calls()["Delete"], 7);
 }
 
+TEST_F(ControlCommandTest, AJobThatNeverExistedIsNotDeletedButOneThatGoesMeanwhileIs) {
+  const absl::Status unknown = absl::NotFoundError("there is no job nobody");
+  service_.FailNext("Delete", unknown);
+  const ChildResult refused = Run({"delete", "nobody"});
+  EXPECT_EQ(refused.exit_code, 4);
+  EXPECT_EQ(refused.err, "freshet: there is no job nobody; freshet list names the jobs\n");
+  EXPECT_EQ(refused.out, "");
+  runtime::ErrorDetails details;
+  details.reason = "TRY_AGAIN";
+  // More failures than gRPC retries.
+  for (int i = 0; i < 6; ++i) {
+    service_.FailNext("Delete", runtime::WithDetails(absl::UnavailableError("stops"), details));
+  }
+  service_.FailNext("Delete", unknown);
+  EXPECT_EQ(Run({"delete", "a"}).out, "a deleted\n");
+}
+
 TEST_F(ControlCommandTest, ARefusalIsNotRepeated) {
   service_.FailNext("Delete", absl::FailedPreconditionError("job a runs; cancel it first"));
   const ChildResult result = Run({"delete", "a"});

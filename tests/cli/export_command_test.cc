@@ -98,6 +98,19 @@ TEST_F(ExportCommandTest, VerifiesTheLedgerOfAJob) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
+TEST_F(ExportCommandTest, ATeamsRunFolderNamesTheRunsOfItsPolicies) {
+  folder_.Write("team/worker/job.yaml", "");
+  folder_.Write("team/planner/job.yaml", "");
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"ledger", "verify", "team"}, {"report", "team"}}) {
+    const ChildResult result = Run(command);
+    EXPECT_EQ(result.exit_code, 3);
+    EXPECT_EQ(result.err,
+              "freshet: team: holds the runs of policies; name one of: team/planner, "
+              "team/worker\n");
+  }
+}
+
 // Uses a script in place of the Python client, which tests/clients/python covers.
 class PythonClientTest : public CommandFixture {
  protected:

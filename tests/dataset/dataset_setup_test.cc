@@ -78,6 +78,43 @@ TEST_F(DatasetSetup, AnEvaluationSetHasItsOwnFileOrSharesTheHeldOutRows) {
   EXPECT_EQ(data.held_out[1]->Get(0)->prompt, "7");
 }
 
+TEST_F(DatasetSetup, ARowWhoseBudgetIsNoNumberOfTokensIsRefused) {
+  const ScratchFolder scratch;
+  scratch.Write("rows.jsonl",
+                "{\"q\": \"1\", \"b\": 7, \"mode\": \"short\"}\n{\"q\": \"2\", \"b\": \"2.5\", "
+                "\"mode\": \"long\"}\n");
+  job_["dataset"] = "{type: jsonl, path: " + scratch.File("rows.jsonl") + ", prompt: \"{q}\"}";
+  job_["warmup"] = "";
+  job_["eval"] = "";
+  const auto refusal = [&](const std::string& text) {
+    job_["reward"] = "{components: {brief: {type: length, shape: budget, text: \"" + text + "\"}}}";
+    return Message(OpenDatasets(Spec(), DataRoots::Unlimited()).status());
+  };
+  EXPECT_EQ(refusal("{q}"), "");
+  EXPECT_THAT(refusal("{b}"), AllOf(HasSubstr("rows.jsonl:2: reward.components.brief: the row's "
+                                              "budget is not a whole number"),
+                                    Not(HasSubstr("rows.jsonl:1:"))));
+  EXPECT_THAT(refusal("{mode}"), AllOf(HasSubstr("rows.jsonl:1:"), HasSubstr("rows.jsonl:2:")));
+}
+
+TEST_F(DatasetSetup, TheFolderOfFurtherFilesIsNoFile) {
+  const ScratchFolder scratch;
+  scratch.Write("rows.jsonl", "{\"q\": \"1\"}\n");
+  job_["warmup"] = "";
+  job_["eval"] = "";
+  job_["staleness"] = "{max: 1}";
+  job_["reward"] = "{components: {a: {type: contains, text: \"1\"}}}";
+  const auto refusal = [&](const std::string& more) {
+    job_["dataset"] = "{type: jsonl, path: " + scratch.File("rows.jsonl") +
+                      ", prompt: \"{q}\", more_path: " + scratch.File(more) + "}";
+    return Message(OpenDatasets(Spec(), DataRoots::Unlimited()).status());
+  };
+  EXPECT_EQ(refusal("later"), "") << "it may be made while the job runs";
+  EXPECT_THAT(OpenDatasets(Spec(), DataRoots::Unlimited())->warning,
+              HasSubstr("later is missing; make it"));
+  EXPECT_THAT(refusal("rows.jsonl"), HasSubstr("rows.jsonl: is a file; name a folder"));
+}
+
 TEST_F(DatasetSetup, TasksAlternateByTheirWeightsAndNameTheirRows) {
   job_["dataset"] = "";
   job_["tasks"] =

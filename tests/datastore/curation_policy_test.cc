@@ -56,6 +56,14 @@ TEST(CurationPolicy, ASuccessMustBeYoungEnoughForTheLastStepThatMayTrainTheGroup
   EXPECT_FALSE(MayReplay(staleness, replay, group, 7));
 }
 
+TEST(CurationPolicy, APausedJobNamesHowManyGroupsWereFilteredForEachReason) {
+  EXPECT_EQ(
+      FilteredCounts(
+          {{"dropped(too_old)", 4}, {"filtered(too_easy)", 2}, {"filtered(zero_variance)", 38}}),
+      " (of all: too_easy 2, zero_variance 38); look at the samples, then change the "
+      "dataset, the reward or filter");
+}
+
 TEST(CurationPolicy, OptionsHaveBounds) {
   EXPECT_TRUE((ReplayOptions{2, -1.5, 1, 1}).Validate().ok());
   const double infinity = std::numeric_limits<double>::infinity();

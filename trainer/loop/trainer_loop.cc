@@ -187,7 +187,11 @@ absl::StatusOr<std::optional<NextBatchReply>> TrainerLoop::AwaitBatch(int64_t st
       if (stalled) observer_.OnRest();
       return std::optional<NextBatchReply>(std::move(reply));
     }
-    if (reply.paused) return FailedPrecondition("the job paused itself: ", reply.reason);
+    if (reply.paused) {
+      const absl::StatusOr<StoreStats> stats = store_.Stats();
+      return FailedPrecondition("the job paused itself: ", reply.reason,
+                                stats.ok() ? FilteredCounts(stats->ended_by_reason) : "");
+    }
     if (reply.store_full && policy_.version != checkpointed_) {
       // Trained rows are kept until a checkpoint holds them, so write one to make room. Once per
       // version suffices: whatever fills the store after that is still being generated or scored.

@@ -163,13 +163,19 @@ class Client:
         """
         request = pb.DeleteRequest(job_id=id, keep_checkpoints=keep_checkpoints)
         give_up = time.monotonic() + _DELETE_SECONDS
+        found = False
         while True:
             try:
                 self._connection.call("Delete", request, attempts=4)
                 return
+            except errors.NotFound:
+                if not found:
+                    raise
+                return
             except errors.ConnectionLost as error:
                 if error.reason != "TRY_AGAIN" or time.monotonic() > give_up:
                     raise
+                found = True
 
     def scale(self, role: str, replicas: int) -> int:
         """Sets the number of workers of "rollout", "rollout/POOL", "reward" or "env".

@@ -254,6 +254,12 @@ absl::Status JobDriver::Open(const JobRecord& record, const WorkersReport& repor
       FRESHET_RETURN_IF_ERROR(
           ObserveHistory(context_.events, EventStream(id_), *inputs->data.curriculum));
     }
+    if (const std::string& warning = inputs->data.warning; !warning.empty()) {
+      FRESHET_RETURN_IF_ERROR(Change([&](JobRecord& current) {
+                                AddNotice(current, Severity::kWarning, "dataset", warning, now);
+                                return absl::OkStatus();
+                              }).status());
+    }
     MutexLock lock(mu_);
     inputs_ = inputs;
   }
@@ -316,8 +322,11 @@ absl::StatusOr<bool> JobDriver::Finish(job::v1::JobState state, const std::strin
   if (absl::StatusOr<JobRecord> latest = context_.registry.Get(id_); latest.ok()) {
     ReadProgress(*latest, /*save=*/true).IgnoreError();
   }
+  JobLive last;
+  TakeCounts(last);
   const auto change = [&](JobRecord& record) {
     if (HasEnded(record.state())) return absl::OkStatus();
+    SetCounts(last, *record.mutable_counts_at_end());
     FRESHET_RETURN_IF_ERROR(MoveTo(record, state, reason, now));
     *record.mutable_expires() = ToTimestamp(now + context_.retention.keep);
     return absl::OkStatus();

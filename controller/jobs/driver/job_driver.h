@@ -63,6 +63,9 @@ struct JobLive {
   std::vector<job::v1::Rank> ranks;        // of the trainer, if several
 };
 
+// Sets groups, ended, curated and dead_groups.
+void SetCounts(const JobLive& live, job::v1::Job& job);
+
 // Drives one job that has left the queue, from loading its model and data to its end: assigns
 // workers, feeds prompts, sweeps the store, evaluates, watches for stalls, and updates the record.
 // A new leader's driver continues where the former one stopped: all state is in the record, the
@@ -112,6 +115,8 @@ class JobDriver {
   // Reason to fail the job; "" to continue.
   std::string FindFailure(const WorkersReport& report);
   bool FinalEvaluationOver(const JobRecord& record, absl::Time now);
+  // Takes what the store counted at the last look.
+  void TakeCounts(JobLive& live) const;
   absl::Status Watch(JobRecord& record, const WorkersReport& report, absl::Time now);
   JobDemand MeasureDemandOf(const JobRecord& record, const WorkersReport& report,
                             const JobGauges& gauges, absl::Time now) const;

@@ -57,6 +57,20 @@ void CopyProgress(const JobRecord& from, JobRecord& to) {
 
 }  // namespace
 
+void SetCounts(const JobLive& live, job::v1::Job& job) {
+  *job.mutable_groups() = {live.groups.begin(), live.groups.end()};
+  *job.mutable_ended() = {live.ended.begin(), live.ended.end()};
+  *job.mutable_curated() = {live.curated.begin(), live.curated.end()};
+  job.clear_dead_groups();
+  for (const DeadLetter& letter : live.dead) {
+    job::v1::DeadGroup& dead = *job.add_dead_groups();
+    *dead.mutable_time() = ToTimestamp(letter.time);
+    dead.set_prompt(letter.ordinal);
+    dead.set_attempt(letter.attempt);
+    dead.set_reason(ReasonLine(letter));
+  }
+}
+
 absl::Status JobDriver::MoveState(JobRecord& record, const WorkersReport& report) {
   const absl::Time now = context_.clock.Now();
   const bool pause = record.wanted() == cluster::v1::WANTED_PAUSED;
@@ -105,7 +119,7 @@ absl::Status JobDriver::LookAtStore() {
   FRESHET_ASSIGN_OR_RETURN(explanation_, store_->Explain());
   const int64_t dead = stats_->transitions[static_cast<size_t>(GroupState::kDead)];
   if (dead == dead_read_) return absl::OkStatus();
-  FRESHET_ASSIGN_OR_RETURN(dead_, store_->DeadLetters(kDeadShown));
+  FRESHET_ASSIGN_OR_RETURN(dead_, store_->DeadLetters(DeathWatch::kMostDeadInARow));
   dead_read_ = dead;
   return absl::OkStatus();
 }
@@ -206,11 +220,13 @@ std::string JobDriver::FindFailure(const WorkersReport& report) {
     MutexLock lock(mu_);
     if (!feeder_status_.ok()) return StrCat("prompts cannot be fed: ", Message(feeder_status_));
   }
-  if (explanation_.has_value() && explanation_->edge == "paused") return explanation_->text;
+  if (explanation_.has_value() && explanation_->edge == "paused") {
+    return explanation_->text + (stats_.has_value() ? FilteredCounts(stats_->ended_by_reason) : "");
+  }
   if (!stats_.has_value()) return "";
   std::string used_up = FindCallsUsedUp(spec_.reward(), stats_->calls);
   if (!used_up.empty()) return used_up;
-  const std::string failure = deaths_.Check(*stats_);
+  const std::string failure = deaths_.Check(*stats_, dead_);
   return failure.empty() ? failure : failure + LastDeath(*store_);
 }
 
@@ -268,6 +284,18 @@ JobDemand JobDriver::MeasureDemandOf(const JobRecord& record, const WorkersRepor
   return demand;
 }
 
+void JobDriver::TakeCounts(JobLive& live) const {
+  if (!stats_.has_value()) return;
+  for (int state = 0; state < kNumGroupStates; ++state) {
+    live.groups[freshet::Name(static_cast<GroupState>(state))] = stats_->groups[state];
+  }
+  for (const auto& [reason, groups] : stats_->ended_by_reason) live.ended[reason] = groups;
+  live.curated = {{"replayed", stats_->replayed_samples},
+                  {"skipped", stats_->skipped_samples},
+                  {"limited", stats_->limited_groups}};
+  live.dead.assign(dead_.begin(), dead_.begin() + std::min(kDeadShown, std::ssize(dead_)));
+}
+
 absl::Status JobDriver::Watch(JobRecord& record, const WorkersReport& report, absl::Time now) {
   if (stats_.has_value()) {
     const int64_t mark = ProgressMark(*stats_);
@@ -304,16 +332,7 @@ absl::Status JobDriver::Watch(JobRecord& record, const WorkersReport& report, ab
   JobLive live;
   live.ranks = report.ranks;
   live.waits_for = StrCat(blockage.edge, ": ", blockage.text);
-  if (stats_.has_value()) {
-    for (int state = 0; state < kNumGroupStates; ++state) {
-      live.groups[freshet::Name(static_cast<GroupState>(state))] = stats_->groups[state];
-    }
-    for (const auto& [reason, groups] : stats_->ended_by_reason) live.ended[reason] = groups;
-    live.curated = {{"replayed", stats_->replayed_samples},
-                    {"skipped", stats_->skipped_samples},
-                    {"limited", stats_->limited_groups}};
-    live.dead = dead_;
-  }
+  TakeCounts(live);
   if (evaluations_.has_value()) gauges.evaluations_skipped = evaluations_->skipped();
   {
     MutexLock lock(mu_);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/str_cat.h"
+#include "job/reward_types.h"
 
 namespace freshet {
 namespace {
@@ -127,12 +128,23 @@ int64_t ProgressMark(const StoreStats& stats) {
   return mark;
 }
 
-std::string DeathWatch::Check(const StoreStats& stats) {
+std::string DeathWatch::Check(const StoreStats& stats, const std::vector<DeadLetter>& newest) {
   const int64_t scored = stats.transitions[static_cast<size_t>(GroupState::kScored)];
   const int64_t dead = stats.transitions[static_cast<size_t>(GroupState::kDead)];
   if (scored != scored_seen_) {
     scored_seen_ = scored;
     dead_before_ = dead;
+  }
+  if (dead_first_ < 0) dead_first_ = dead;
+  if (dead - dead_first_ >= kMostDeadInARow && std::ssize(newest) >= kMostDeadInARow) {
+    const std::string component = ComponentThatFailsAlways(newest.front().reason);
+    const bool all = std::all_of(
+        newest.begin(), newest.begin() + kMostDeadInARow,
+        [&](const DeadLetter& l) { return ComponentThatFailsAlways(l.reason) == component; });
+    if (all && !component.empty()) {
+      return StrCat("component ", component, " of the reward fails always: the last ",
+                    kMostDeadInARow, " prompt groups that died did so because of it");
+    }
   }
   if (dead - dead_before_ < kMostDeadInARow) return "";
   std::string last;

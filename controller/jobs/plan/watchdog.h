@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "datastore/trajectory_store.h"
@@ -67,7 +68,8 @@ Blockage FindBlockage(const JobHealth& health, absl::Duration patience);
 int64_t ProgressMark(const StoreStats& stats);
 
 // Detects a job in which every group dies, for example because a scorer always fails; it would
-// otherwise generate forever. Not thread-safe.
+// otherwise generate forever. Also one in which every group dies that a component of the reward
+// scores: it would train on the others only. Not thread-safe.
 class DeathWatch {
  public:
   // This many deaths in a row, with no group scored in between, end the job. An intermittently
@@ -75,12 +77,13 @@ class DeathWatch {
   // sample.
   static constexpr int64_t kMostDeadInARow = 16;
 
-  // Reason to end the job, or "".
-  std::string Check(const StoreStats& stats);
+  // Reason to end the job, or "". `newest`: the last kMostDeadInARow groups that died.
+  std::string Check(const StoreStats& stats, const std::vector<DeadLetter>& newest);
 
  private:
   int64_t scored_seen_ = -1;
   int64_t dead_before_ = 0;  // when scored_seen_ was read
+  int64_t dead_first_ = -1;  // at the first check
 };
 
 }  // namespace freshet

@@ -14,6 +14,7 @@ namespace {
 
 constexpr char kPrefix[] = "job/";
 constexpr int kMaxTries = 16;
+constexpr size_t kDeletedKept = 1024;
 // A generation has the leader's token in the high bits and a counter in the low bits. Exact as a
 // Lua number up to token 2^29.
 constexpr int kGenerationBits = 24;
@@ -132,7 +133,14 @@ absl::Status JobRegistry::Delete(
   FRESHET_RETURN_IF_ERROR(records_.Delete(RecordId(record.id()), fence_));
   MutexLock lock(mu_);
   appended_.erase(record.id());
+  deleted_.push_back(record.id());
+  if (deleted_.size() > kDeletedKept) deleted_.pop_front();
   return absl::OkStatus();
+}
+
+bool JobRegistry::HasDeleted(const std::string& id) const {
+  MutexLock lock(mu_);
+  return std::find(deleted_.begin(), deleted_.end(), id) != deleted_.end();
 }
 
 absl::Status JobRegistry::Replay(const JobRecord& record) { return AppendEvents(record); }

@@ -2,6 +2,7 @@
 #define FRESHET_CONTROLLER_JOBS_RECORD_JOB_REGISTRY_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <string>
@@ -74,6 +75,9 @@ class JobRegistry {
   absl::Status Delete(const JobRecord& record,
                       const std::function<absl::Status(const JobRemoval&)>& remove_rest)
       ABSL_LOCKS_EXCLUDED(deletion_mu_);
+  // Whether this registry has deleted a job of this id, unless it has deleted many since. So that a
+  // repeated deletion whose first reply was lost is not refused.
+  bool HasDeleted(const std::string& id) const ABSL_LOCKS_EXCLUDED(mu_);
 
   // Appends the record's events of the last minute that may be missing in the log. A new leader
   // calls it for each job before acting.
@@ -97,8 +101,9 @@ class JobRegistry {
   const OnEnd on_end_;
   Mutex deletion_mu_;
   Mutex creation_mu_;  // held from the look at `given_up` until the record is stored
-  Mutex mu_;
-  int64_t made_ ABSL_GUARDED_BY(mu_) = 0;  // records created
+  mutable Mutex mu_;
+  std::deque<std::string> deleted_ ABSL_GUARDED_BY(mu_);  // the newest ids
+  int64_t made_ ABSL_GUARDED_BY(mu_) = 0;                 // records created
   // Largest number of a job's event known to be in the log; smaller ones are, too.
   std::map<std::string, int64_t> appended_ ABSL_GUARDED_BY(mu_);
 };

@@ -152,7 +152,7 @@ local function supply_edge()
   if queued == 0 then
     return edge_of('prompts', format('prompt queue empty, last ordinal %d', J.high_water))
   end
-  return edge_of('rollout', '', -1, format('%d prompts queued, but no engine leases them', queued),
+  return edge_of('rollout', '', -1, format('%d prompts queued, but none is leased', queued),
     call('HGETALL', prefix .. 'engines'))
 end
 local function blocking(reason, ord)

@@ -15,6 +15,7 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "base/text_template.h"
+#include "job/reward_types.h"
 #include "services/reward/scorers/decimal_text.h"
 
 namespace freshet {
@@ -205,17 +206,13 @@ class BudgetScorer final : public Scorer {
       : budget_(std::move(budget)), margin_tokens_(margin_tokens) {}
   absl::StatusOr<ComponentScore> Score(const ScoreInput& input) const override {
     FRESHET_ASSIGN_OR_RETURN(const std::string text, Render(budget_, input));
-    int64_t budget = 0;
-    if (!absl::SimpleAtoi(text, &budget) || budget < 1 || budget > kMaxBudget) {
-      return FailedPrecondition("the row's budget is not a whole number of tokens from 1 to ",
-                                kMaxBudget);
-    }
+    const std::optional<int64_t> budget = ParseTokenBudget(text);
+    if (!budget.has_value()) return FailedPrecondition(BudgetError());
     return ComponentScore{
-        0.0 - ShareOfMargin(input.completion_tokens - budget, margin_tokens_.value_or(budget))};
+        0.0 - ShareOfMargin(input.completion_tokens - *budget, margin_tokens_.value_or(*budget))};
   }
 
  private:
-  static constexpr int64_t kMaxBudget = 1048576;  // as of max_tokens
   const TextTemplate budget_;
   const std::optional<int64_t> margin_tokens_;
 };

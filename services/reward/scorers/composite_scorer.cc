@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/str_cat.h"
 #include "base/task_field.h"
+#include "job/reward_types.h"
 #include "job/tasks.h"
 
 namespace freshet {
@@ -21,6 +22,10 @@ void AddSteps(double weight, const std::vector<StepReward>& steps, std::map<int3
 // Larger ones indicate a faulty scorer, and training on them would fail.
 constexpr double kMaxReward = 1e30;
 
+bool MayPass(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsAborted(status) || absl::IsCancelled(status);
+}
+
 bool IsReward(double value) { return std::abs(value) <= kMaxReward; }  // false for NaN
 
 }  // namespace
@@ -32,7 +37,10 @@ void CompositeScorer::Add(std::string name, double weight, std::unique_ptr<Score
           ? std::find_if(components_.begin(), components_.end(),
                          [](const Component& other) { return !other.condition.only_if.empty(); })
           : components_.end();
-  components_.insert(place, {std::move(name), weight, std::move(scorer), std::move(condition)});
+  components_.insert(place, {.name = std::move(name),
+                             .weight = weight,
+                             .scorer = std::move(scorer),
+                             .condition = std::move(condition)});
 }
 
 absl::StatusOr<freshet::Score> CompositeScorer::Score(const ScoreInput& input) const {
@@ -84,9 +92,11 @@ absl::StatusOr<freshet::Score> CompositeScorer::AddUp(const ScoreInput& input) c
     }
     const absl::StatusOr<ComponentScore> score = Ask(component, rest);
     if (!score.ok()) {
-      return StatusOf(score.status().code(), "component ", component.name, ": ",
-                      Message(score.status()));
+      if (!MayPass(score.status())) ++*component.failures;
+      return StatusOf(score.status().code(), FailedComponent(component.name, *component.failures),
+                      ": ", Message(score.status()));
     }
+    *component.failures = 0;
     result.reward += component.weight * score->value;
     AddSteps(component.weight, score->steps, steps);
     result.components[component.name] = score->value;

@@ -1,6 +1,7 @@
 #ifndef FRESHET_SERVICES_REWARD_SCORERS_COMPOSITE_SCORER_H_
 #define FRESHET_SERVICES_REWARD_SCORERS_COMPOSITE_SCORER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -37,7 +38,8 @@ class CompositeScorer {
   // is kWrongFormat if any component's is. Only components of the sample's task count.
   //
   // If any component fails or gives a value that is not finite or beyond 1e30, the whole call fails
-  // with the component's code and its name in the message: a failure is never a reward.
+  // with the component's code and its name in the message (FailedComponent): a failure is never a
+  // reward.
   absl::StatusOr<freshet::Score> Score(const ScoreInput& input) const;
 
  private:
@@ -46,6 +48,8 @@ class CompositeScorer {
     double weight = 0;
     std::unique_ptr<Scorer> scorer;
     Condition condition;
+    // Since it last gave a value, without those that may pass: UNAVAILABLE, ABORTED, CANCELLED.
+    std::unique_ptr<std::atomic<int64_t>> failures = std::make_unique<std::atomic<int64_t>>(0);
   };
   absl::StatusOr<freshet::Score> AddUp(const ScoreInput& input) const;
   // A finite value, or why there is none.

@@ -56,6 +56,27 @@ TEST(JobViews, GroupsThatDiedComeWithTheirReasonsAsValidText) {
   EXPECT_EQ(job.dead_groups(1).reason(), "too_slow");
 }
 
+TEST(JobViews, AnEndedJobKeepsTheCountsOfItsEnd) {
+  JobLive live;
+  live.groups["ready"] = 3;
+  live.ended["dead(score_failed)"] = 2;
+  live.curated["skipped"] = 7;
+  live.dead.push_back({absl::FromUnixSeconds(7), 41, 4, "too_slow"});
+  JobRecord record;
+  record.set_state(job::v1::JOB_STATE_SUCCEEDED);
+  SetCounts(live, *record.mutable_counts_at_end());
+  const JobLive driver;  // still there for a moment
+  for (const JobLive* at : {static_cast<const JobLive*>(nullptr), &driver}) {
+    const job::v1::Job job = ToDetailedJob(record, at);
+    EXPECT_EQ(job.groups().at("ready"), 3);
+    EXPECT_EQ(job.ended().at("dead(score_failed)"), 2);
+    EXPECT_EQ(job.curated().at("skipped"), 7);
+    EXPECT_EQ(job.dead_groups_size(), 1);
+  }
+  record.set_state(job::v1::JOB_STATE_PENDING);  // it is resumed
+  EXPECT_TRUE(ToDetailedJob(record, nullptr).groups().empty());
+}
+
 TEST(JobViews, TheListByStateBeginsWithWhatIsAtWork) {
   // (state, creation time in seconds). The oldest job is running, behind a queue.
   const std::vector<std::pair<job::v1::JobState, int>> jobs = {

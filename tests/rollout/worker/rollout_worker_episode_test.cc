@@ -138,11 +138,17 @@ TEST_F(RolloutWorkerEpisodeTest, AnEnvironmentThatIsAwayKillsNoGroup) {
     if (store_->hand_back_calls < 12) return absl::UnavailableError("gone");
     return Play(call);
   };
+  std::string reason;
   ASSERT_TRUE(RunUntil([&] {
                 clock_.Advance(absl::Milliseconds(500));
+                if (store_->hand_back_calls == 7) reason = WaitReason(worker().counters());
                 return AllPut(2);
               }).ok());
   EXPECT_EQ(store_->fail_calls, 0);
+  EXPECT_THAT(reason, testing::StartsWith("7 leases in a row were handed back, the last: "));
+  EXPECT_THAT(reason, testing::HasSubstr("gone; a group is given up after 16 "
+                                         "(rollout.max_hand_backs), counted at most once per 30s"));
+  EXPECT_EQ(worker().counters().handed_back, "") << "the environment answers";
 }
 
 TEST_F(RolloutWorkerEpisodeTest, APromptThatItsEnvironmentRefusesIsGivenUpAndOthersGoOn) {

@@ -76,6 +76,8 @@ TEST_F(ControllerTest, ADoneTrainerEndsTheJob) {
   Report(trainer_, AssignmentStatus::STATE_DONE);
   ASSERT_TRUE(Becomes("a", JOB_STATE_SUCCEEDED));
   EXPECT_EQ(Record("a").reason(), "all 4 steps are done and saved");
+  EXPECT_TRUE(Record("a").counts_at_end().groups().contains("queued"));
+  EXPECT_TRUE(Record("a").counts_at_end().curated().contains("skipped"));
   ASSERT_TRUE(Eventually([&] { return cluster_.stores.freed().contains("a"); }));
   EXPECT_FALSE(cluster_.stores.freed().at("a"));  // not resumable
   EXPECT_TRUE(Eventually([&] { return trainer_.Work() == "" && rollout_.Work() == ""; }));

@@ -34,7 +34,7 @@ class DeathReasonTest : public testing::Test {
   }
   // Why the job ends, or "".
   std::string Check() {
-    const std::string failure = watch_.Check(*store_->Stats());
+    const std::string failure = watch_.Check(*store_->Stats(), *store_->DeadLetters(kLimit));
     return failure.empty() ? failure : failure + LastDeath(*store_);
   }
   // Generates one more group and leases its row for scoring.

@@ -1,7 +1,9 @@
 #include "controller/jobs/plan/watchdog.h"
 
+#include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "job/reward_types.h"
 
 namespace freshet {
 namespace {
@@ -188,33 +190,54 @@ TEST(DeathWatch, EndsAJobWhoseGroupsAllDie) {
   DeathWatch watch;
   StoreStats stats;
   int64_t& dead = stats.transitions[static_cast<size_t>(GroupState::kDead)];
-  EXPECT_EQ(watch.Check(stats), "");
+  EXPECT_EQ(watch.Check(stats, {}), "");
   dead = DeathWatch::kMostDeadInARow - 1;
-  EXPECT_EQ(watch.Check(stats), "");
+  EXPECT_EQ(watch.Check(stats, {}), "");
   dead = DeathWatch::kMostDeadInARow;
   stats.ended_by_reason = {{"dead(no answer)", dead}, {"dropped(too_old)", 100}};
-  EXPECT_THAT(watch.Check(stats), HasSubstr("dead(no answer)"));
+  EXPECT_THAT(watch.Check(stats, {}), HasSubstr("dead(no answer)"));
 }
 
 TEST(DeathWatch, OneScoredGroupStartsTheCountAnew) {
   DeathWatch watch;
   StoreStats stats;
   int64_t& dead = stats.transitions[static_cast<size_t>(GroupState::kDead)];
-  EXPECT_EQ(watch.Check(stats), "");
+  EXPECT_EQ(watch.Check(stats, {}), "");
   dead = DeathWatch::kMostDeadInARow - 1;
   stats.transitions[static_cast<size_t>(GroupState::kScored)] = 1;
-  EXPECT_EQ(watch.Check(stats), "");
+  EXPECT_EQ(watch.Check(stats, {}), "");
   dead += DeathWatch::kMostDeadInARow - 1;
-  EXPECT_EQ(watch.Check(stats), "");
+  EXPECT_EQ(watch.Check(stats, {}), "");
   ++dead;
-  EXPECT_NE(watch.Check(stats), "");
+  EXPECT_NE(watch.Check(stats, {}), "");
+}
+
+TEST(DeathWatch, EndsAJobOfWhichEveryGroupDiesThatAComponentScores) {
+  DeathWatch watch;
+  StoreStats stats;
+  int64_t& dead = stats.transitions[static_cast<size_t>(GroupState::kDead)];
+  int64_t& scored = stats.transitions[static_cast<size_t>(GroupState::kScored)];
+  dead = 100;
+  DeadLetter letter;
+  letter.reason =
+      StrCat("score_failed: 3 times: infra_error: ", FailedComponent("brief", 16), ": no");
+  std::vector<DeadLetter> newest(DeathWatch::kMostDeadInARow, letter);
+  EXPECT_EQ(watch.Check(stats, newest), "") << "these died before";
+  dead += DeathWatch::kMostDeadInARow;
+  scored += 1000;  // of rows that the component does not score
+  EXPECT_THAT(watch.Check(stats, newest), HasSubstr("component brief of the reward fails always"));
+  newest.back().reason =
+      StrCat("score_failed: 3 times: infra_error: ", FailedComponent("brief", 15));
+  EXPECT_EQ(watch.Check(stats, newest), "") << "it gave a value before that one";
+  newest.back().reason = "too_slow";
+  EXPECT_EQ(watch.Check(stats, newest), "");
 }
 
 TEST(DeathWatch, ANewLeaderDoesNotCountFormerDeaths) {
   DeathWatch watch;
   StoreStats stats;
   stats.transitions[static_cast<size_t>(GroupState::kDead)] = 1000;
-  EXPECT_EQ(watch.Check(stats), "");
+  EXPECT_EQ(watch.Check(stats, {}), "");
 }
 
 }  // namespace

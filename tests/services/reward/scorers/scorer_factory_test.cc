@@ -6,6 +6,7 @@
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "job/reward_types.h"
 #include "tests/services/reward/scorers/callback_scorer.h"
 #include "tests/services/reward/scorers/scorer_case.h"
 
@@ -335,6 +336,21 @@ TEST(CompositeScorer, FailsWhenAComponentFails) {
   const auto score = ScoreWith({{1, ComponentScore{1}}, {0, absl::UnavailableError("no host")}});
   EXPECT_EQ(score.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(std::string(score.status().message()), "component c1: no host");
+}
+
+TEST(CompositeScorer, SaysWhichComponentFailsAlways) {
+  const auto scorer = MakeCompositeScorer(BriefIfRight());
+  ASSERT_TRUE(scorer.ok()) << scorer.status();
+  const auto fails_always = [&](const Attributes& row) {
+    const auto score = (*scorer)->Score(ScoreInput{"7", 6, true, row});
+    return ComponentThatFailsAlways(Message(score.status()));
+  };
+  const Attributes right = {{"answer", "7"}};
+  for (int i = 0; i < 15; ++i) EXPECT_EQ(fails_always(right), "");
+  EXPECT_EQ(fails_always({{"answer", "8"}}), "") << "it is not asked";
+  EXPECT_EQ(fails_always(right), "brief");
+  EXPECT_EQ(fails_always({{"answer", "7"}, {"budget", "9"}}), "") << "it gives a value";
+  EXPECT_EQ(fails_always(right), "");
 }
 
 TEST(CompositeScorer, FailsOnAValueThatIsNotFinite) {

@@ -154,8 +154,10 @@ TEST(LengthScorer, FailsOnABudgetThatIsNoNumberOfTokens) {
        {"", "0", "-8", "8.5", "1e3", "many", "8 tokens", "1048577", "99999999999999999999"}) {
     const absl::StatusOr<double> value = BudgetValue(BudgetOptions(), budget, 8);
     EXPECT_EQ(value.status().code(), absl::StatusCode::kFailedPrecondition) << budget;
-    EXPECT_EQ(std::string(value.status().message()),
-              "the row's budget is not a whole number of tokens from 1 to 1048576");
+    EXPECT_EQ(
+        std::string(value.status().message()),
+        "the row's budget is not a whole number of tokens from 1 to 1048576; correct the row, "
+        "or the component's text");
   }
 }
 
