@@ -29,6 +29,12 @@ void TaskCurriculum::Observe(int64_t lineage, int64_t step,
   }
 }
 
+void TaskCurriculum::Reset() {
+  MutexLock lock(mu_);
+  last_ = {0, 0};
+  success_.assign(tasks_.size(), std::nullopt);
+}
+
 std::vector<double> TaskCurriculum::Shares() const {
   std::vector<double> shares;
   shares.reserve(tasks_.size());

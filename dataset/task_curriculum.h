@@ -38,6 +38,8 @@ class TaskCurriculum {
   // and number, are ignored, and so are names that are no tasks.
   void Observe(int64_t lineage, int64_t step, const std::map<std::string, double>& rewards)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Forgets all steps. The order of the prompts goes on.
+  void Reset() ABSL_LOCKS_EXCLUDED(mu_);
   // The task of the next prompt: smooth weighted round-robin over the shares.
   size_t Next() ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -62,6 +62,7 @@ absl::Status MakeStore(const RunContext& run, RunRoles& roles) {
         resume.checkpoint.has_value() ? resume.checkpoint->manifest_sha256 : ""));
   }
   if (run.setup.data.curriculum != nullptr) {
+    run.setup.data.curriculum->Reset();  // of the steps after the checkpoint
     for (const ResumePoint::TaskRewards& step : resume.task_rewards) {
       run.setup.data.curriculum->Observe(step.lineage, step.step, step.rewards);
     }

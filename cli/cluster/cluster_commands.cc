@@ -122,9 +122,16 @@ absl::Status CheckEngine(const ClusterUpFlags& flags) {
 
 // A model server that reward workers ask is one of this cluster, and the only answer to its flag.
 absl::Status CheckAsked(const std::vector<ModelServer>& servers, const char* flag,
-                        const std::string& name, const char* other, const std::string& address) {
+                        const std::string& name, const char* other,
+                        const runtime::HttpServerFlags& offered) {
   if (name.empty()) return absl::OkStatus();
-  if (!address.empty()) return InvalidArgument(flag, " and ", other, " exclude each other");
+  if (!offered.address.empty()) {
+    return InvalidArgument(flag, " and ", other, " exclude each other");
+  }
+  if (!offered.ca_file.empty() || !offered.token_file.empty()) {
+    return InvalidArgument(flag, " ", name,
+                           " takes no token or CA file: the server is on loopback, without TLS");
+  }
   for (const ModelServer& server : servers) {
     if (server.name == name) return absl::OkStatus();
   }
@@ -134,10 +141,10 @@ absl::Status CheckAsked(const std::vector<ModelServer>& servers, const char* fla
 absl::Status CheckModelServers(const ClusterUpFlags& flags) {
   FRESHET_ASSIGN_OR_RETURN(const std::vector<ModelServer> servers,
                            ParseModelServers(flags.model_servers));
-  FRESHET_RETURN_IF_ERROR(CheckAsked(servers, "--judge-server", flags.judge_server, "--judge",
-                                     flags.offered.judge.address));
+  FRESHET_RETURN_IF_ERROR(
+      CheckAsked(servers, "--judge-server", flags.judge_server, "--judge", flags.offered.judge));
   return CheckAsked(servers, "--reward-model-server", flags.reward_model_server, "--reward-model",
-                    flags.offered.reward_model.address);
+                    flags.offered.reward_model);
 }
 
 void AddUpFlags(const Command& command, ClusterUpFlags& flags) {
@@ -191,8 +198,7 @@ void AddName(const Command& command, std::string& name) {
   command.Add("--name", name, "of the cluster").Check([](const std::string& text) {
     return IsClusterName(text)
                ? std::string()
-               : "\"" + text +
-                     "\" is not a valid name; use at most 63 letters, digits, '.', '_', '-'";
+               : StrCat("\"", text, "\" is not a valid name; use ", kClusterNameRule);
   });
 }
 

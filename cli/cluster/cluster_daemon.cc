@@ -147,9 +147,9 @@ class Daemon {
     const std::string failed = supervisor_.FailedRepeatedly(kMaxFailures);
     if (failed.empty() && absl::Now() < deadline) return kExitDone;
     if (failed.empty()) {
-      reporter_.Say(StrCat("the cluster was not ready after ",
-                           absl::FormatDuration(options_.up_timeout), "; its logs are in ",
-                           layout_.folder, "/logs"));
+      reporter_.Say(StrCat(
+          "the cluster was not ready after ", absl::FormatDuration(options_.up_timeout), Unready(),
+          "; its logs are in ", layout_.folder, "/logs; --timeout S waits longer"));
     } else {
       reporter_.Say(StrCat(failed, " keeps dying; its log ends with:"));
       reporter_.Say(LogTail(failed));
@@ -157,6 +157,15 @@ class Daemon {
     }
     supervisor_.Stop();
     return kExitInternal;
+  }
+
+  // "; not ready: NAME, NAME", or "" if all that run are ready.
+  std::string Unready() const {
+    std::string names;
+    for (const ProcessRecord& record : supervisor_.records()) {
+      if (record.phase != Phase::kReady) names += (names.empty() ? "" : ", ") + record.id.Name();
+    }
+    return names.empty() ? "" : StrCat("; not ready: ", names);
   }
 
   std::string LogTail(const std::string& process) const {

@@ -24,20 +24,27 @@ std::string ValueOf(std::string_view line, std::string_view key) {
   return value == "-" || value.size() > kMaxAddressBytes ? "" : std::string(value);
 }
 
-std::vector<std::string> ModelCommand(const ClusterLayout& layout, const ProcessId& id) {
-  ModelServer server;
-  for (const ModelServer& each : layout.model_servers) {
-    if (each.name == id.pool) server = each;
+// Null if there is none of this name.
+const ModelServer* FindModelServer(const ClusterLayout& layout, const std::string& name) {
+  for (const ModelServer& server : layout.model_servers) {
+    if (server.name == name) return &server;
   }
-  return {layout.binary_folder + "/freshet-local",
-          "serve",
-          server.folder,
-          "--name",
-          server.name,
-          "--listen",
-          StrCat("127.0.0.1:", server.port),
-          "--http-listen",
-          "127.0.0.1:0"};
+  return nullptr;
+}
+
+absl::StatusOr<std::vector<std::string>> ModelCommand(const ClusterLayout& layout,
+                                                      const ProcessId& id) {
+  const ModelServer* const server = FindModelServer(layout, id.pool);
+  if (server == nullptr) return NotFound("the cluster has no --model-server ", id.pool);
+  return std::vector<std::string>{ProgramOf(layout, id.role),
+                                  "serve",
+                                  server->folder,
+                                  "--name",
+                                  server->name,
+                                  "--listen",
+                                  StrCat("127.0.0.1:", server->port),
+                                  "--http-listen",
+                                  "127.0.0.1:0"};
 }
 
 }  // namespace
@@ -62,8 +69,8 @@ absl::StatusOr<std::vector<ModelServer>> ParseModelServers(const std::vector<std
     ModelServer server;
     server.name = flag.substr(0, equals);
     if (!IsClusterName(server.name)) {
-      return InvalidArgument("--model-server ", flag,
-                             ": a name has at most 63 letters, digits, '.', '_', '-'");
+      return InvalidArgument("--model-server ", flag, ": the name is not valid; use ",
+                             kClusterNameRule);
     }
     if (!names.insert(server.name).second) {
       return InvalidArgument("--model-server ", flag, ": ", server.name, " is given twice");
@@ -74,11 +81,28 @@ absl::StatusOr<std::vector<ModelServer>> ParseModelServers(const std::vector<std
   return servers;
 }
 
-std::vector<std::string> CommandOf(const ClusterLayout& layout, const ProcessId& id) {
-  if (id.role == "redis") return {layout.redis_program, layout.RedisConfig()};
+std::string ProgramOf(const ClusterLayout& layout, std::string_view role) {
+  if (role == "redis") return layout.redis_program;
+  return StrCat(layout.binary_folder, "/freshet-", role == "model" ? "local" : role);
+}
+
+int PortOf(const ClusterLayout& layout, const ProcessId& id) {
+  if (id.role == "redis") return layout.redis_port;
+  if (id.role == "model") {
+    const ModelServer* const server = FindModelServer(layout, id.pool);
+    return server == nullptr ? 0 : server->port;
+  }
+  const auto at = static_cast<size_t>(id.index - 1);
+  const bool given = id.role == "controller" && at < layout.controller_ports.size();
+  return given ? layout.controller_ports[at] : 0;
+}
+
+absl::StatusOr<std::vector<std::string>> CommandOf(const ClusterLayout& layout,
+                                                   const ProcessId& id) {
+  const std::string program = ProgramOf(layout, id.role);
+  if (id.role == "redis") return std::vector<std::string>{program, layout.RedisConfig()};
   if (id.role == "model") return ModelCommand(layout, id);
-  std::vector<std::string> argv = {layout.binary_folder + "/freshet-" + id.role, "--name",
-                                   id.Name(), "--http-listen", "127.0.0.1:0"};
+  std::vector<std::string> argv = {program, "--name", id.Name(), "--http-listen", "127.0.0.1:0"};
   const auto add = [&](std::string flag, std::string value) {
     argv.push_back(std::move(flag));
     argv.push_back(std::move(value));
@@ -94,9 +118,7 @@ std::vector<std::string> CommandOf(const ClusterLayout& layout, const ProcessId&
     for (const std::string& folder : layout.data_roots) add("--data-root", folder);
   }
   if (id.role == "controller") {
-    const auto at = static_cast<size_t>(id.index - 1);
-    const int port = at < layout.controller_ports.size() ? layout.controller_ports[at] : 0;
-    add("--listen", StrCat("127.0.0.1:", port));
+    add("--listen", StrCat("127.0.0.1:", PortOf(layout, id)));
     add("--status-listen", "127.0.0.1:0");
     return argv;
   }
@@ -141,7 +163,7 @@ std::optional<ReadyLine> ParseReadyLine(const ProcessId& id, std::string_view li
 }
 
 bool IsClusterName(std::string_view name) {
-  if (name.empty() || name.size() > 63 || name.front() == '.') return false;
+  if (name.empty() || name.size() > 63 || name.front() == '.' || name.front() == '-') return false;
   return std::all_of(name.begin(), name.end(), [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
   });

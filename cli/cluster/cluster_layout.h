@@ -67,8 +67,15 @@ struct ClusterLayout {
   std::string Controllers() const;
 };
 
-// The command line of a process. Pure.
-std::vector<std::string> CommandOf(const ClusterLayout& layout, const ProcessId& id);
+// The program of a role's processes. Pure.
+std::string ProgramOf(const ClusterLayout& layout, std::string_view role);
+
+// The command line of a process. NOT_FOUND: a model server that is not in the layout. Pure.
+absl::StatusOr<std::vector<std::string>> CommandOf(const ClusterLayout& layout,
+                                                   const ProcessId& id);
+
+// The port on loopback that the layout gives to a process; 0 if it chooses one itself. Pure.
+int PortOf(const ClusterLayout& layout, const ProcessId& id);
 
 // redis.conf: loopback, append-only file synced before each answer, nothing evicted, and `acl`: the
 // lines that define users.
@@ -84,8 +91,11 @@ struct ReadyLine {
 };
 std::optional<ReadyLine> ParseReadyLine(const ProcessId& id, std::string_view line);
 
-// Letters, digits, '.', '_' and '-', at most 63, not starting with '.'.
+// Letters, digits, '.', '_' and '-', at most 63, starting with a letter, digit or '_'.
 bool IsClusterName(std::string_view name);
+// What IsClusterName wants, after "use" or "want".
+inline constexpr char kClusterNameRule[] =
+    "at most 63 letters, digits, '.', '_', '-', beginning with a letter, digit or '_'";
 
 }  // namespace freshet
 

@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "base/interrupt.h"
@@ -26,14 +28,26 @@ namespace {
 
 constexpr int kDefaultPort = 7070;
 
+absl::StatusOr<std::string> AbsolutePath(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  if (!error) return absolute.string();
+  return FailedPrecondition(path, ": the current folder cannot be found: ", error.message(),
+                            "; use an absolute path");
+}
+
 // Gives each model server a port, and reward workers the addresses of those that they ask.
 absl::Status PlaceModelServers(const ClusterUpFlags& flags, ClusterLayout& layout) {
   FRESHET_ASSIGN_OR_RETURN(layout.model_servers, ParseModelServers(flags.model_servers));
   for (ModelServer& server : layout.model_servers) {
-    if (!std::filesystem::is_directory(server.folder)) {
-      return NotFound("--model-server ", server.name, ": ", server.folder, " is not a folder");
+    std::error_code error;
+    const std::filesystem::file_status found = std::filesystem::status(server.folder, error);
+    if (!std::filesystem::is_directory(found)) {
+      const bool unknown = found.type() == std::filesystem::file_type::none;
+      return NotFound("--model-server ", server.name, ": ", server.folder,
+                      unknown ? " cannot be read: " + error.message() : " is not a folder");
     }
-    server.folder = std::filesystem::absolute(server.folder);
+    FRESHET_ASSIGN_OR_RETURN(server.folder, AbsolutePath(server.folder));
     server.port = FreePort();
     layout.wanted["model/" + server.name] = 1;
     if (server.name == flags.judge_server) layout.offered.judge.address = server.Address() + "/v1";
@@ -53,7 +67,8 @@ absl::StatusOr<ClusterLayout> LayoutOf(const ClusterUpFlags& flags) {
     layout.data_roots.push_back(home);
   }
   for (const std::string& folder : flags.data_roots) {
-    layout.data_roots.push_back(std::filesystem::absolute(folder));
+    FRESHET_ASSIGN_OR_RETURN(std::string root, AbsolutePath(folder));
+    layout.data_roots.push_back(std::move(root));
   }
   if (flags.rollout_engine != "native") layout.engine = flags.rollout_engine;
   layout.engine_weights = flags.engine_weights;
@@ -61,12 +76,14 @@ absl::StatusOr<ClusterLayout> LayoutOf(const ClusterUpFlags& flags) {
   for (runtime::HttpServerFlags* server :
        {&layout.offered.sandbox, &layout.offered.judge, &layout.offered.reward_model}) {
     for (std::string* file : {&server->ca_file, &server->token_file}) {
-      if (!file->empty()) *file = std::filesystem::absolute(*file);
+      if (!file->empty()) {
+        FRESHET_ASSIGN_OR_RETURN(*file, AbsolutePath(*file));
+      }
     }
   }
   for (size_t i = 0; i < flags.engine_addresses.size(); ++i) {
-    layout.engine_servers.push_back(
-        {flags.engine_addresses[i], std::filesystem::absolute(flags.engine_folders[i])});
+    FRESHET_ASSIGN_OR_RETURN(std::string folder, AbsolutePath(flags.engine_folders[i]));
+    layout.engine_servers.push_back({flags.engine_addresses[i], std::move(folder)});
   }
   layout.redis_program = FindProgram("redis-server");
   layout.redis_port = FreePort();
@@ -83,8 +100,7 @@ absl::StatusOr<ClusterLayout> LayoutOf(const ClusterUpFlags& flags) {
     return NotFound("redis-server is not found; apt install redis-server");
   }
   for (const auto& [group, count] : layout.wanted) {
-    const bool serves = group.starts_with("model/");
-    const std::string program = layout.binary_folder + "/freshet-" + (serves ? "local" : group);
+    const std::string program = ProgramOf(layout, group.substr(0, group.find('/')));
     if (group != "redis" && count > 0 && ::access(program.c_str(), X_OK) != 0) {
       return NotFound(program, ": not found; build it with ./dev build");
     }

@@ -96,6 +96,7 @@ void Supervisor::HandleExit(Process& process, const ProcessEvent& event) {
 }
 
 void Supervisor::Fail(Process& process, const std::string& why, absl::Duration at_least) {
+  const int port = process.view.phase == Phase::kReady ? 0 : PortOf(layout_, process.record.id);
   const bool stable =
       process.view.phase == Phase::kReady && clock_.Now() - process.view.since >= kStableAfter;
   process.failures = stable ? 1 : process.failures + 1;
@@ -106,9 +107,14 @@ void Supervisor::Fail(Process& process, const std::string& why, absl::Duration a
   const absl::Duration delay = std::max(RestartDelay(process.failures), at_least);
   process.view.retry_at = clock_.Now() + delay;
   const bool drained = at_least > absl::ZeroDuration();
-  report_(StrCat(process.record.id.Name(), drained ? " has drained: " : " has died: ", why,
-                 "; starts again in ", absl::FormatDuration(delay),
-                 drained ? " if it is still wanted" : ""));
+  report_(StrCat(
+      process.record.id.Name(), drained ? " has drained: " : " has died: ", why,
+      "; starts again in ", absl::FormatDuration(delay), drained ? " if it is still wanted" : "",
+      port > 0
+          ? StrCat("; if another program has 127.0.0.1:", port, ": freshet cluster down, then up",
+                   process.record.id.role == "controller" ? " --port 0"
+                                                          : ", which chooses another port")
+          : ""));
 }
 
 void Supervisor::Start(const ProcessId& id) {
@@ -118,7 +124,8 @@ void Supervisor::Start(const ProcessId& id) {
   process.view.id = id;
   process.view.killed = false;
   process.record.started = clock_.Now();
-  const absl::StatusOr<ProcessStamp> stamp = host_.Start(id, CommandOf(layout_, id));
+  const absl::StatusOr<std::vector<std::string>> argv = CommandOf(layout_, id);
+  const absl::StatusOr<ProcessStamp> stamp = argv.ok() ? host_.Start(id, *argv) : argv.status();
   if (!stamp.ok()) {
     Fail(process, Message(stamp.status()));
     return;

@@ -1,6 +1,8 @@
 #include "controller/api/job_changes.h"
 
 #include <algorithm>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "base/proto_time.h"
@@ -49,31 +51,32 @@ absl::Status HalfResumed(const absl::Status& status, const std::vector<std::stri
   return result;
 }
 
-}  // namespace
-
-absl::StatusOr<job::v1::Job> JobChanges::Change(
-    ControllerTerm& term, const std::string& id,
-    const std::function<absl::Status(JobRecord&, absl::Time)>& change) const {
+absl::StatusOr<job::v1::Job> ChangeJob(
+    const Controller& controller, ControllerTerm& term, const std::string& id,
+    const std::function<absl::Status(JobRecord&, absl::Time)>& change) {
   FRESHET_ASSIGN_OR_RETURN(const JobRecord record, term.registry.Change(id, [&](JobRecord& r) {
-    return change(r, controller_.ports().clock.Now());
+    return change(r, controller.ports().clock.Now());
   }));
   term.manager.LookAtQueue();
   return ToDetailedJob(record, nullptr);
 }
 
-absl::StatusOr<job::v1::Job> JobChanges::Pause(ControllerTerm& term,
-                                               const job::v1::PauseRequest& request) const {
-  return Change(term, request.job_id(), [&request](JobRecord& record, absl::Time now) {
-    return WantPaused(record, request.reason(), now);
-  });
+}  // namespace
+
+absl::StatusOr<job::v1::Job> PauseJob(const Controller& controller, ControllerTerm& term,
+                                      const job::v1::PauseRequest& request) {
+  return ChangeJob(controller, term, request.job_id(),
+                   [&request](JobRecord& record, absl::Time now) {
+                     return WantPaused(record, request.reason(), now);
+                   });
 }
 
-absl::StatusOr<job::v1::Job> JobChanges::Resume(ControllerTerm& term,
-                                                const job::v1::ResumeRequest& request) const {
+absl::StatusOr<job::v1::Job> ResumeJob(const Controller& controller, ControllerTerm& term,
+                                       const job::v1::ResumeRequest& request) {
   FRESHET_ASSIGN_OR_RETURN(JobRecord record, term.registry.Get(request.job_id()));
   FRESHET_RETURN_IF_ERROR(RaiseMaxCalls(record, request.max_calls()));
   JobRecord tried = record;  // a job that cannot be resumed leaves its team as it is
-  FRESHET_RETURN_IF_ERROR(WantResumed(tried, controller_.ports().clock.Now()));
+  FRESHET_RETURN_IF_ERROR(WantResumed(tried, controller.ports().clock.Now()));
   std::vector<std::string> resumed;
   if (!record.spec().team().empty() && HasEnded(record.state())) {
     FRESHET_ASSIGN_OR_RETURN(const std::vector<JobRecord> records, term.registry.List());
@@ -81,12 +84,13 @@ absl::StatusOr<job::v1::Job> JobChanges::Resume(ControllerTerm& term,
                              FindTeamResumes(records, record));
     resumed.reserve(others.size());
     for (const std::string& other : others) {
-      FRESHET_RETURN_IF_ERROR(HalfResumed(Change(term, other, WantResumed).status(), resumed));
+      FRESHET_RETURN_IF_ERROR(
+          HalfResumed(ChangeJob(controller, term, other, WantResumed).status(), resumed));
       resumed.push_back(other);
     }
   }
   absl::StatusOr<job::v1::Job> job =
-      Change(term, request.job_id(), [&request](JobRecord& changed, absl::Time now) {
+      ChangeJob(controller, term, request.job_id(), [&request](JobRecord& changed, absl::Time now) {
         absl::Status raised = RaiseMaxCalls(changed, request.max_calls());
         return raised.ok() ? WantResumed(changed, now) : raised;
       });
@@ -94,19 +98,21 @@ absl::StatusOr<job::v1::Job> JobChanges::Resume(ControllerTerm& term,
   return job;
 }
 
-absl::StatusOr<job::v1::Job> JobChanges::Cancel(ControllerTerm& term,
-                                                const job::v1::CancelRequest& request) const {
-  return Change(term, request.job_id(), [this, &request](JobRecord& record, absl::Time now) {
-    FRESHET_RETURN_IF_ERROR(WantCancelled(record, request.reason(), now));
-    if (HasEnded(record.state()) && !record.has_expires()) {
-      *record.mutable_expires() = ToTimestamp(now + controller_.options().retention.keep);
-    }
-    return absl::OkStatus();
-  });
+absl::StatusOr<job::v1::Job> CancelJob(const Controller& controller, ControllerTerm& term,
+                                       const job::v1::CancelRequest& request) {
+  return ChangeJob(controller, term, request.job_id(),
+                   [&controller, &request](JobRecord& record, absl::Time now) {
+                     FRESHET_RETURN_IF_ERROR(WantCancelled(record, request.reason(), now));
+                     if (HasEnded(record.state()) && !record.has_expires()) {
+                       *record.mutable_expires() =
+                           ToTimestamp(now + controller.options().retention.keep);
+                     }
+                     return absl::OkStatus();
+                   });
 }
 
-absl::StatusOr<job::v1::DeleteReply> JobChanges::Delete(
-    ControllerTerm& term, const job::v1::DeleteRequest& request) const {
+absl::StatusOr<job::v1::DeleteReply> DeleteJob(const Controller& controller, ControllerTerm& term,
+                                               const job::v1::DeleteRequest& request) {
   const absl::StatusOr<JobRecord> record = term.registry.Get(request.job_id());
   if (absl::IsNotFound(record.status()) && term.registry.HasDeleted(request.job_id())) {
     return job::v1::DeleteReply();  // a repeated request
@@ -126,11 +132,12 @@ absl::StatusOr<job::v1::DeleteReply> JobChanges::Delete(
   }
   FRESHET_ASSIGN_OR_RETURN(const JobRecord marked, term.registry.Change(record->id(), WantDeleted));
   if (!trainer_address.empty()) {
-    FRESHET_RETURN_IF_ERROR(controller_.ports().trainers.DeleteJobFiles(
-        trainer_address, record->id(), controller_.options().timing.call_deadline));
+    FRESHET_RETURN_IF_ERROR(controller.ports().trainers.DeleteJobFiles(
+        trainer_address, record->id(), controller.options().timing.call_deadline));
   }
-  FRESHET_RETURN_IF_ERROR(term.registry.Delete(
-      marked, [this](const JobRemoval& job) { return controller_.ports().stores.Delete(job); }));
+  FRESHET_RETURN_IF_ERROR(term.registry.Delete(marked, [&controller](const JobRemoval& job) {
+    return controller.ports().stores.Delete(job);
+  }));
   return job::v1::DeleteReply();
 }
 

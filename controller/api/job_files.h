@@ -13,12 +13,13 @@
 namespace freshet {
 
 // The files of a job on the disk of its trainer: checkpoints and generated files. Errors of all
-// functions: those of the ports, and UNAVAILABLE if the trainer is not connected.
+// functions: those of the ports, NOT_FOUND for an unknown job, and UNAVAILABLE if the trainer is
+// not connected.
 
 // Address of the trainer that holds the job's files. NOT_FOUND: the job has not run yet.
 absl::StatusOr<std::string> TrainerAddress(ControllerTerm& term, const JobRecord& record);
 
-// ListCheckpoints of the job API.
+// ListCheckpoints of the job API. Empty if the job has not run yet.
 absl::StatusOr<job::v1::ListCheckpointsReply> ListJobCheckpoints(
     const Controller& controller, ControllerTerm& term,
     const job::v1::ListCheckpointsRequest& request);

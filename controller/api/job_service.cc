@@ -6,6 +6,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "controller/api/api_errors.h"
+#include "controller/api/job_changes.h"
 #include "controller/api/job_files.h"
 #include "controller/api/job_streams.h"
 #include "services/runtime/channel.h"
@@ -44,7 +45,6 @@ JobServiceImpl::JobServiceImpl(Controller& controller, runtime::ChannelCache& ch
     : controller_(controller),
       channels_(channels),
       reader_(controller),
-      changes_(controller),
       submitter_(controller, options.max_jobs, options.random),
       options_(std::move(options)),
       leader_calls_([&controller] { return controller.Leader(); }),
@@ -152,29 +152,33 @@ grpc::ServerUnaryReactor* JobServiceImpl::List(grpc::CallbackServerContext* cont
 grpc::ServerUnaryReactor* JobServiceImpl::Pause(grpc::CallbackServerContext* context,
                                                 const job::v1::PauseRequest* request,
                                                 job::v1::Job* job) {
-  return Lead(context, request, job, &JobService::Stub::Pause,
-              [this, request](ControllerTerm& term) { return changes_.Pause(term, *request); });
+  return Lead(
+      context, request, job, &JobService::Stub::Pause,
+      [this, request](ControllerTerm& term) { return PauseJob(controller_, term, *request); });
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::Resume(grpc::CallbackServerContext* context,
                                                  const job::v1::ResumeRequest* request,
                                                  job::v1::Job* job) {
-  return Lead(context, request, job, &JobService::Stub::Resume,
-              [this, request](ControllerTerm& term) { return changes_.Resume(term, *request); });
+  return Lead(
+      context, request, job, &JobService::Stub::Resume,
+      [this, request](ControllerTerm& term) { return ResumeJob(controller_, term, *request); });
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::Cancel(grpc::CallbackServerContext* context,
                                                  const job::v1::CancelRequest* request,
                                                  job::v1::Job* job) {
-  return Lead(context, request, job, &JobService::Stub::Cancel,
-              [this, request](ControllerTerm& term) { return changes_.Cancel(term, *request); });
+  return Lead(
+      context, request, job, &JobService::Stub::Cancel,
+      [this, request](ControllerTerm& term) { return CancelJob(controller_, term, *request); });
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::Delete(grpc::CallbackServerContext* context,
                                                  const job::v1::DeleteRequest* request,
                                                  job::v1::DeleteReply* reply) {
-  return Lead(context, request, reply, &JobService::Stub::Delete,
-              [this, request](ControllerTerm& term) { return changes_.Delete(term, *request); });
+  return Lead(
+      context, request, reply, &JobService::Stub::Delete,
+      [this, request](ControllerTerm& term) { return DeleteJob(controller_, term, *request); });
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::Scale(grpc::CallbackServerContext* context,

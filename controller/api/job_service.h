@@ -7,7 +7,6 @@
 #include <string>
 #include <type_traits>
 
-#include "controller/api/job_changes.h"
 #include "controller/api/job_reader.h"
 #include "controller/api/job_submitter.h"
 #include "controller/api/leader_call.h"
@@ -123,7 +122,6 @@ class JobServiceImpl final : public job::v1::JobService::CallbackService {
   Controller& controller_;
   runtime::ChannelCache& channels_;
   const JobReader reader_;
-  const JobChanges changes_;
   const JobSubmitter submitter_;
   const JobServiceOptions options_;
   LeaderCalls leader_calls_;

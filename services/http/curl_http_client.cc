@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/file.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "services/http/token_file.h"
 
 namespace freshet {
 namespace {
 
-constexpr uint64_t kMaxTokenBytes = 64 << 10;
 constexpr size_t kMaxHeaderBytes = 64 << 10;
 constexpr absl::Duration kConnectTimeout = absl::Seconds(3);
 // Older connections are not reused, so that servers that are added behind an address get calls.
@@ -86,20 +85,6 @@ long Millis(absl::Duration time) {
 }
 
 }  // namespace
-
-absl::StatusOr<std::string> ReadToken(const std::string& file) {
-  const absl::StatusOr<std::string> text = ReadFile(file, kMaxTokenBytes);
-  if (!text.ok()) return FailedPrecondition("the token cannot be read: ", Message(text.status()));
-  std::string token = *text;
-  while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
-  const bool printable =
-      std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c < 0x7F; });
-  if (token.empty() || !printable) {
-    return FailedPrecondition(file,
-                              " holds no token; want one line of printable ASCII without spaces");
-  }
-  return token;
-}
 
 struct CurlHttpClient::Handle {
   Handle() : curl(curl_easy_init()) {}

@@ -11,10 +11,6 @@
 
 namespace freshet {
 
-// The token in a file: one line of printable ASCII without spaces, of at most 64 KiB.
-// FAILED_PRECONDITION names the file, and does not show what is in it.
-absl::StatusOr<std::string> ReadToken(const std::string& file);
-
 struct CurlHttpOptions {
   std::string server;   // "https://HOST:PORT", or "http://" for a test server
   std::string ca_file;  // PEM roots that verify the server

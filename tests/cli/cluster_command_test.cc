@@ -142,6 +142,11 @@ TEST_F(ClusterCommandTest, RefusesModelServersThatDoNotFit) {
                                 "--reward-model", "http://127.0.0.1:1"});
   EXPECT_EQ(twice.exit_code, 2);
   EXPECT_THAT(twice.err, HasSubstr("--reward-model-server and --reward-model exclude"));
+  folder_.Write("token", "secret");
+  const ChildResult token = Up({"--model-server", server, "--reward-model-server", "rm",
+                                "--reward-model-token-file", folder_.File("token")});
+  EXPECT_EQ(token.exit_code, 2);
+  EXPECT_THAT(token.err, HasSubstr("--reward-model-server rm takes no token or CA file"));
   const ChildResult no_folder = Up({"--model-server", server});
   EXPECT_EQ(no_folder.exit_code, 3);
   EXPECT_THAT(no_folder.err, HasSubstr("is not a folder"));

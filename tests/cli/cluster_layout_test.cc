@@ -29,20 +29,20 @@ ClusterLayout Layout() {
 }
 
 TEST(ClusterLayout, CommandLines) {
-  EXPECT_THAT(CommandOf(Layout(), {"redis", "", 1}),
+  EXPECT_THAT(*CommandOf(Layout(), {"redis", "", 1}),
               ElementsAre("/usr/bin/redis-server", "/state/redis.conf"));
   EXPECT_THAT(
-      CommandOf(Layout(), {"controller", "", 2}),
+      *CommandOf(Layout(), {"controller", "", 2}),
       ElementsAre("/bin/freshet-controller", "--name", "controller-2", "--http-listen",
                   "127.0.0.1:0", "--cluster-token-file", "/state/cluster.token", "--redis",
                   "127.0.0.1:6000", "--redis-user", "controller", "--redis-password-file",
                   "/state/redis.controller.password", "--data-root", "/home/ann", "--data-root",
                   "/data", "--listen", "127.0.0.1:7075", "--status-listen", "127.0.0.1:0"));
-  EXPECT_THAT(CommandOf(Layout(), {"rollout", "small", 1}),
+  EXPECT_THAT(*CommandOf(Layout(), {"rollout", "small", 1}),
               AllOf(Contains("--pool"), Contains("small"), Contains("rollout-small-1"),
                     Contains("127.0.0.1:7070,127.0.0.1:7075"), Not(Contains("--state-dir")),
                     Not(Contains("--data-root"))));
-  EXPECT_THAT(CommandOf(Layout(), {"trainer", "", 1}),
+  EXPECT_THAT(*CommandOf(Layout(), {"trainer", "", 1}),
               AllOf(Contains("--state-dir"), Contains("/state/trainer"), Contains("/home/ann"),
                     Contains("/data")));
 }
@@ -52,23 +52,23 @@ TEST(ClusterLayout, RolloutsWithAServerGetItsFlags) {
   layout.engine = "vllm";
   layout.engine_servers = {{"127.0.0.1:8000", "/dev/shm/a"}, {"127.0.0.1:8001", "/dev/shm/b"}};
   layout.engine_weights = "nccl";
-  EXPECT_THAT(CommandOf(layout, {"rollout", "", 2}),
+  EXPECT_THAT(*CommandOf(layout, {"rollout", "", 2}),
               IsSupersetOf({"--engine", "vllm", "--engine-address", "127.0.0.1:8001",
                             "--engine-dir", "/dev/shm/b", "--engine-weights", "nccl"}));
   for (const ProcessId& id : {ProcessId{"rollout", "", 3}, ProcessId{"rollout", "small", 1},
                               ProcessId{"trainer", "", 1}}) {
-    EXPECT_THAT(CommandOf(layout, id), Not(Contains("--engine"))) << id.Name();
+    EXPECT_THAT(*CommandOf(layout, id), Not(Contains("--engine"))) << id.Name();
   }
 }
 
 TEST(ClusterLayout, RewardsGetWhatIsOffered) {
   ClusterLayout layout = Layout();
-  EXPECT_THAT(CommandOf(layout, {"reward", "", 1}),
+  EXPECT_THAT(*CommandOf(layout, {"reward", "", 1}),
               AllOf(Not(Contains("--python-rewards")), Not(Contains("--sandbox"))));
   layout.offered.python_rewards = "127.0.0.1:7080";
   layout.offered.sandbox.address = "http://127.0.0.1:8100";
   layout.offered.judge = {"https://h/v1", "/ca.pem", "/key"};
-  EXPECT_THAT(CommandOf(layout, {"reward", "", 1}),
+  EXPECT_THAT(*CommandOf(layout, {"reward", "", 1}),
               IsSupersetOf({"--python-rewards", "127.0.0.1:7080", "--sandbox",
                             "http://127.0.0.1:8100", "--judge", "https://h/v1", "--judge-ca",
                             "/ca.pem", "--judge-token-file", "/key"}));
@@ -85,8 +85,9 @@ TEST(ClusterLayout, ModelServersAreParsed) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> bad = {
       {{"rm"}, "want NAME=DIR"},
       {{"rm="}, "want NAME=DIR"},
-      {{"=/m"}, "a name has"},
-      {{"../rm=/m"}, "a name has"},
+      {{"=/m"}, "the name is not valid"},
+      {{"-rm=/m"}, "the name is not valid"},
+      {{"../rm=/m"}, "the name is not valid"},
       {{"rm=/m", "rm=/n"}, "rm is given twice"}};
   for (const auto& [flags, part] : bad) {
     const absl::Status status = ParseModelServers(flags).status();
@@ -99,9 +100,11 @@ TEST(ClusterLayout, ModelServersAreParsed) {
 TEST(ClusterLayout, AModelServerListensOnItsPort) {
   ClusterLayout layout = Layout();
   layout.model_servers = {{"judge", "/models/a", 8001}, {"rm", "/models/b", 8002}};
-  EXPECT_THAT(CommandOf(layout, {"model", "rm", 1}),
+  EXPECT_THAT(*CommandOf(layout, {"model", "rm", 1}),
               ElementsAre("/bin/freshet-local", "serve", "/models/b", "--name", "rm", "--listen",
                           "127.0.0.1:8002", "--http-listen", "127.0.0.1:0"));
+  EXPECT_EQ(PortOf(layout, {"model", "rm", 1}), 8002);
+  EXPECT_TRUE(absl::IsNotFound(CommandOf(layout, {"model", "other", 1}).status()));
 }
 
 TEST(ClusterLayout, AllControllersAreNamed) {
@@ -145,7 +148,7 @@ TEST(ClusterLayout, ReadyLines) {
 
 TEST(ClusterLayout, Names) {
   for (const char* good : {"default", "a", "my_cluster-2.x"}) EXPECT_TRUE(IsClusterName(good));
-  for (const std::string bad : {"", ".", "../x", "a/b", "a b", ".hidden"}) {
+  for (const std::string bad : {"", ".", "../x", "a/b", "a b", ".hidden", "-a"}) {
     EXPECT_FALSE(IsClusterName(bad)) << bad;
   }
   EXPECT_TRUE(IsClusterName(std::string(63, 'a')));

@@ -79,19 +79,15 @@ TEST(ClusterState, RefusesWhatIsNone) {
 }
 
 TEST(ClusterState, TableOfProcesses) {
+  // clang-format off
+  constexpr char kTable[] = R"(NAME             STATE               HEALTH  PID  GRPC                HTTP         RESTARTS  UP
+rollout-small-2  ready               ready   50   127.0.0.1:1         127.0.0.1:2  3         1m00s
+trainer-1        died (exit code 3)  -       -    -                   -            0         -
+model-rm-1       ready               -       50   http://127.0.0.1:3  127.0.0.1:4  0         1m00s
+)";
+  // clang-format on
   EXPECT_EQ(FormatState(SomeState(), {{"rollout-small-2", "ready"}}, absl::FromUnixSeconds(1060)),
-            "NAME             STATE               HEALTH  PID  GRPC                HTTP         "
-            "RESTARTS  "
-            "UP\n"
-            "rollout-small-2  ready               ready   50   127.0.0.1:1         127.0.0.1:2  3  "
-            "       "
-            "1m00s\n"
-            "trainer-1        died (exit code 3)  -       -    -                   -            0  "
-            "       "
-            "-\n"
-            "model-rm-1       ready               -       50   http://127.0.0.1:3  127.0.0.1:4  0  "
-            "       "
-            "1m00s\n");
+            kTable);
 }
 
 }  // namespace

@@ -244,6 +244,14 @@ TEST_F(SupervisorTest, SaysWhatHappens) {
   EXPECT_THAT(said_, Contains("rollout-1 has died: exit code 3; starts again in 200ms"));
 }
 
+TEST_F(SupervisorTest, NamesThePortOfAProcessThatDoesNotBecomeReady) {
+  host_.silent = {"redis"};
+  Tick();
+  host_.End({"redis", "", 1}, 1, 0);
+  Tick();
+  EXPECT_THAT(said_, Contains(HasSubstr("if another program has 127.0.0.1:6000: ")));
+}
+
 TEST_F(SupervisorTest, AProcessThatTheControllerDrainedIsNotStartedAgain) {
   BringUp();
   host_.End({"rollout", "", 2}, 0, 0);

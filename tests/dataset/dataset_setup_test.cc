@@ -170,6 +170,9 @@ TEST(TaskCurriculum, SharesFollowMeasuredSuccess) {
   curriculum.Observe(0, 1, {{"a", 0.0}});  // told twice
   curriculum.Observe(0, 2, {{"a", 2.0}, {"c", std::nan("")}});
   EXPECT_THAT(counts(285), ElementsAre(75, 10, 200));
+  curriculum.Reset();
+  curriculum.Observe(0, 1, {{"a", 1.0}, {"b", 5.0}});
+  EXPECT_THAT(counts(310), ElementsAre(100, 10, 200)) << "as if the other steps had not been";
 }
 
 TEST_F(DatasetSetup, ACurriculumChoosesTheTasksAndEachGoesThroughItsRows) {

@@ -10,13 +10,12 @@
 
 namespace freshet {
 
-// Shows a curriculum the steps that were trained before it was created: those among the newest
-// events of the job's stream. Older ones hardly count in the running means. Returns the errors of
-// the log.
-absl::Status ObserveHistory(EventLog& events, const std::string& stream,
+// Shows a curriculum the steps that were trained before it was created, without those that a resume
+// from an earlier checkpoint has superseded: those among the newest `most` events (1 to
+// kMaxEventPage) of the job's stream. Older ones hardly count in the running means. Returns the
+// errors of the log, and then shows nothing.
+absl::Status ObserveHistory(EventLog& events, const std::string& stream, int64_t most,
                             TaskCurriculum& curriculum);
-
-constexpr int64_t kCurriculumEvents = kMaxEventPage;  // read by ObserveHistory
 
 }  // namespace freshet
 

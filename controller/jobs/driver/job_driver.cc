@@ -20,6 +20,7 @@ using job::v1::JOB_STATE_SUCCEEDED;
 
 // Revisions of member lists: the leader's token in the high bits, a counter in the low bits.
 constexpr int kRevisionBits = 24;
+constexpr int64_t kCurriculumEvents = kMaxEventPage;  // read of a job with a curriculum
 
 bool SameAssignments(const JobRecord& a, const JobRecord& b) {
   if (a.assignments_size() != b.assignments_size()) return false;
@@ -264,8 +265,13 @@ absl::Status JobDriver::Open(const JobRecord& record, const WorkersReport& repor
                                                              context_.timing.describe_deadline));
     FRESHET_ASSIGN_OR_RETURN(inputs, OpenJobInputs(spec_, std::move(bundle), context_.roots));
     if (inputs->data.curriculum != nullptr) {
-      FRESHET_RETURN_IF_ERROR(
-          ObserveHistory(context_.events, EventStream(id_), *inputs->data.curriculum));
+      const absl::Status read = ObserveHistory(context_.events, EventStream(id_), kCurriculumEvents,
+                                               *inputs->data.curriculum);
+      if (IsTransient(read)) return read;
+      if (!read.ok()) {  // the job goes on: its shares follow the steps to come
+        FRESHET_LOG(Warning) << "event=curriculum_history_unread job=" << id_
+                             << " error=" << LogQuoted(Message(read));
+      }
     }
     if (const std::string& warning = inputs->data.warning; !warning.empty()) {
       FRESHET_RETURN_IF_ERROR(Change([&](JobRecord& current) {

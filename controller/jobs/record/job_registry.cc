@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "base/proto_time.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
@@ -15,6 +16,8 @@ namespace {
 constexpr char kPrefix[] = "job/";
 constexpr int kMaxTries = 16;
 constexpr size_t kDeletedKept = 1024;
+// How long a change waits for the creation of its job: longer than a command of the datastore.
+constexpr absl::Duration kMostCreation = absl::Seconds(10);
 // A generation has the leader's token in the high bits and a counter in the low bits. Exact as a
 // Lua number up to token 2^29.
 constexpr int kGenerationBits = 24;
@@ -65,16 +68,19 @@ absl::StatusOr<std::vector<JobRecord>> JobRegistry::List() const {
 absl::Status JobRegistry::Create(JobRecord record, const std::function<bool()>& given_up) {
   {
     MutexLock lock(mu_);
-    record.set_store_generation((fence_ << kGenerationBits) + ++made_);
-  }
-  absl::Status created;
-  {
-    MutexLock creation(creation_mu_);
     if (given_up && given_up()) {
       return StatusOf(absl::StatusCode::kDeadlineExceeded, "job ", record.id(),
                       " is not created: the call's time is up");
     }
-    created = records_.Create(RecordId(record.id()), record.SerializeAsString(), fence_).status();
+    creating_.insert(record.id());
+    record.set_store_generation((fence_ << kGenerationBits) + ++made_);
+  }
+  const absl::Status created =
+      records_.Create(RecordId(record.id()), record.SerializeAsString(), fence_).status();
+  {
+    MutexLock lock(mu_);
+    creating_.erase(creating_.find(record.id()));
+    created_.NotifyAll();
   }
   if (created.code() == absl::StatusCode::kAlreadyExists) {
     return StatusOf(absl::StatusCode::kAlreadyExists, "there is a job ", record.id());
@@ -89,17 +95,25 @@ absl::Status JobRegistry::Create(JobRecord record, const std::function<bool()>& 
   return absl::OkStatus();
 }
 
-absl::StatusOr<StoredRecord> JobRegistry::ReadSettled(const std::string& id) {
-  const absl::StatusOr<StoredRecord> stored = records_.Get(RecordId(id));
-  if (stored.status().code() != absl::StatusCode::kNotFound) return stored;
-  MutexLock creation(creation_mu_);
-  return records_.Get(RecordId(id));
+absl::Status JobRegistry::AwaitCreation(const std::string& id) {
+  const absl::Time deadline = absl::Now() + kMostCreation;
+  MutexLock lock(mu_);
+  while (creating_.contains(id)) {
+    const absl::Duration left = deadline - absl::Now();
+    if (left <= absl::ZeroDuration()) {
+      return StatusOf(absl::StatusCode::kUnavailable, "job ", id,
+                      " is still being created; try again");
+    }
+    created_.WaitFor(mu_, left);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<JobRecord> JobRegistry::Change(
     const std::string& id, const std::function<absl::Status(JobRecord&)>& change) {
+  FRESHET_RETURN_IF_ERROR(AwaitCreation(id));
   for (int attempt = 0; attempt < kMaxTries; ++attempt) {
-    const absl::StatusOr<StoredRecord> stored = ReadSettled(id);
+    const absl::StatusOr<StoredRecord> stored = records_.Get(RecordId(id));
     if (stored.status().code() == absl::StatusCode::kNotFound) {
       return NotFound("there is no job ", id);
     }

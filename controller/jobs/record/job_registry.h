@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,17 +53,18 @@ class JobRegistry {
   absl::StatusOr<std::vector<JobRecord>> List() const;
 
   // Sets the record's store generation, which is larger than that of every earlier job.
-  // ALREADY_EXISTS: the id is taken. DEADLINE_EXCEEDED, and nothing is created: `given_up`, which
-  // is called at most once, returned true. If it returns false, a Change of the job waits until it
-  // is stored. So who gives up first and then changes the job either finds it or has prevented it.
+  // ALREADY_EXISTS: the id is taken. `given_up`, which must be quick, is asked once, before the
+  // record is written; true: DEADLINE_EXCEEDED and nothing is written. Change() of the same job
+  // waits for a creation in progress. So a caller that gives up and then calls Change() either gets
+  // the job, or NOT_FOUND and the job is never created.
   absl::Status Create(JobRecord record, const std::function<bool()>& given_up = nullptr)
-      ABSL_LOCKS_EXCLUDED(creation_mu_);
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Applies `change` to the current record, stores the result and returns it. Retries on write
   // conflicts, so `change` may run several times. Writes nothing if `change` changes nothing or
-  // fails; its error is returned.
+  // fails; its error is returned. UNAVAILABLE: the job is still being created after 10 seconds.
   absl::StatusOr<JobRecord> Change(const std::string& id,
                                    const std::function<absl::Status(JobRecord&)>& change)
-      ABSL_LOCKS_EXCLUDED(creation_mu_);
+      ABSL_LOCKS_EXCLUDED(mu_);
   // FAILED_PRECONDITION: another controller leads now. For actions that the record store does not
   // fence: data read before an OK is from this term or an earlier one.
   absl::Status CheckLead() { return records_.Fence(fence_); }
@@ -89,9 +91,8 @@ class JobRegistry {
   absl::Time Now() const { return clock_.Now(); }
 
  private:
-  // The record of a job, also of one that is being created. NOT_FOUND: the job neither exists nor
-  // is being created.
-  absl::StatusOr<StoredRecord> ReadSettled(const std::string& id) ABSL_LOCKS_EXCLUDED(creation_mu_);
+  // Waits until no job of this id is being created.
+  absl::Status AwaitCreation(const std::string& id) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status AppendEvents(const JobRecord& record);
 
   JobRecordStore& records_;
@@ -100,8 +101,10 @@ class JobRegistry {
   const Clock& clock_;
   const OnEnd on_end_;
   Mutex deletion_mu_;
-  Mutex creation_mu_;  // held from the look at `given_up` until the record is stored
   mutable Mutex mu_;
+  CondVar created_;  // an id has left `creating_`
+  // Ids from the call of `given_up` until the record is stored or refused.
+  std::multiset<std::string> creating_ ABSL_GUARDED_BY(mu_);
   std::deque<std::string> deleted_ ABSL_GUARDED_BY(mu_);  // the newest ids
   int64_t made_ ABSL_GUARDED_BY(mu_) = 0;                 // records created
   // Largest number of a job's event known to be in the log; smaller ones are, too.

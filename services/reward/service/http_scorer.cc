@@ -14,6 +14,7 @@
 #include "base/utf8.h"
 #include "job/reward_types.h"
 #include "services/http/curl_http_client.h"
+#include "services/http/token_file.h"
 
 namespace freshet {
 namespace {

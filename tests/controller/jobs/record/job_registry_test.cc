@@ -1,5 +1,10 @@
 #include "controller/jobs/record/job_registry.h"
 
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -112,6 +117,53 @@ TEST_F(JobRegistryTest, AFormerLeaderCannotWrite) {
   EXPECT_EQ(registry_->Change("a", Note).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(registry_->Delete(*registry_->Get("a"), Remove).code(),
             absl::StatusCode::kFailedPrecondition);
+}
+
+// Calls `on_create` before it creates a record.
+class ObservedJobRecords final : public JobRecordStore {
+ public:
+  absl::StatusOr<int64_t> Create(const std::string& id, const std::string& value,
+                                 int64_t fence) override {
+    on_create(id);
+    return records_.Create(id, value, fence);
+  }
+  absl::StatusOr<int64_t> Update(const std::string& id, int64_t revision, const std::string& value,
+                                 int64_t fence) override {
+    return records_.Update(id, revision, value, fence);
+  }
+  absl::StatusOr<StoredRecord> Get(const std::string& id) override { return records_.Get(id); }
+  absl::StatusOr<std::vector<StoredRecord>> List() override { return records_.List(); }
+  absl::Status Delete(const std::string& id, int64_t fence) override {
+    return records_.Delete(id, fence);
+  }
+  absl::Status Fence(int64_t fence) override { return records_.Fence(fence); }
+
+  std::function<void(const std::string&)> on_create;
+
+ private:
+  InMemoryJobRecords records_;
+};
+
+TEST_F(JobRegistryTest, ACreationDelaysChangesOfItsJobOnly) {
+  ObservedJobRecords records;
+  JobRegistry registry(records, events_, 7, clock_);
+  std::thread change;
+  absl::Status changed;
+  records.on_create = [&](const std::string& id) {
+    if (id != "job/a") return;
+    EXPECT_TRUE(registry.Create(NewRecord("b")).ok());
+    EXPECT_TRUE(registry.Change("b", Note).ok());
+    EXPECT_TRUE(absl::IsNotFound(registry.Change("c", Note).status()));
+    change = std::thread([&] { changed = registry.Change("a", Note).status(); });
+  };
+  ASSERT_TRUE(registry.Create(NewRecord("a"), [] { return false; }).ok());
+  change.join();
+  EXPECT_EQ(changed, absl::OkStatus());
+}
+
+TEST_F(JobRegistryTest, NothingIsCreatedForACallerThatHasGivenUp) {
+  EXPECT_TRUE(absl::IsDeadlineExceeded(registry_->Create(NewRecord("a"), [] { return true; })));
+  EXPECT_TRUE(absl::IsNotFound(registry_->Change("a", Note).status()));
 }
 
 TEST_F(JobRegistryTest, AReaderCannotWrite) {
