@@ -29,7 +29,7 @@ struct EndpointPortOptions {
 struct EndpointPortStats {
   bool serving = false;  // a model
   int64_t waiting = 0;   // requests that wait for room in the engine
-  int64_t open = 0;      // those and the ones in the engine
+  int64_t open = 0;      // waiting requests plus those in the engine
   int64_t sessions = 0;  // open ones
 
   // Sets all but the sessions: a model is served with this queue.
