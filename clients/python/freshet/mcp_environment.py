@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import re
+import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -77,6 +78,10 @@ def mcp_environment(
     if isinstance(server, str):
         if not server.startswith(("http://", "https://")):
             raise ValueError("mcp is a text that is no http(s) URL; give one, or a command as a list")
+        try:
+            _name(server)
+        except ValueError:
+            raise ValueError("mcp is a URL without a valid host and port; give http(s)://HOST:PORT/PATH") from None
     elif not server:
         raise ValueError("mcp is empty; give a command as a list of texts")
     for index, word in enumerate(() if isinstance(server, str) else server):
@@ -242,8 +247,7 @@ class _Session:
     """A session with a server. The library wants it to be opened and closed by the same task."""
 
     def __init__(self, server: str | list[str], env: dict[str, str]):
-        # Without what may hold keys.
-        self._name = (server.partition("?")[0] if isinstance(server, str) else " ".join(server[:2]))[:200]
+        self._name = _name(server)
         self._unreadable = ""  # why the last such message cannot be read
         self._client: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._end = asyncio.Event()
@@ -367,6 +371,18 @@ class _Session:
         self._task.cancel()
         if self._client.done() and not self._client.cancelled():
             self._client.exception()  # marks the exception as retrieved
+
+
+def _name(server: str | list[str]) -> str:
+    """Of a server, without what may hold keys: the user and path of a URL, the arguments of a command."""
+    if not isinstance(server, str):
+        return server[0][:200]
+    parts = urllib.parse.urlsplit(server)
+    host = parts.hostname
+    if not host:
+        raise ValueError("no host")
+    port = "" if parts.port is None else f":{parts.port}"
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}"[:200]
 
 
 def _reason(error: BaseException) -> str:

@@ -43,16 +43,19 @@ def openenv_environment(
     reset: the row's fields that are passed to the environment's reset, besides the seed.
     seconds: how long the server may take to answer; must be below the job's environment.step_timeout_ms.
     """
-    parts = urllib.parse.urlsplit(url)
     # The URL is not said: it may hold a password.
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError:
+        raise ValueError("openenv is no URL of a server; give http(s)://HOST:PORT") from None
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError("openenv is a URL with a user, query or fragment; give http(s)://HOST:PORT without them")
     if parts.scheme not in _SCHEMES or not parts.hostname:
         raise ValueError("openenv is no URL of a server; give http(s)://HOST:PORT")
     try:
         parts.port
-    except ValueError as error:
-        raise ValueError(f"openenv is {url!r}: {error}") from None
+    except ValueError:
+        raise ValueError("openenv has no valid port; give http(s)://HOST:PORT") from None
     if isinstance(reset, str):
         raise ValueError(f"reset is {reset!r}; give a list of fields")
     if not seconds > 0:

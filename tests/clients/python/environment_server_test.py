@@ -63,7 +63,11 @@ class FileTest(EpisodesTest):
                           ("a: {mcp: [x], max_calls: 1.5}", "max_calls is of type float; give a whole number"),
                           ("a: {mcp: [x], max_calls: true}", "max_calls is of type bool; give a whole number"),
                           ("a: {openenv: 'http://x', seconds: 0}", "seconds is 0; give a number above 0"),
-                          ("a: {openenv: 'http://x:99999'}", "openenv is 'http://x:99999'"),
+                          ("a: {openenv: 'http://x:99999'}", "openenv has no valid port; give"),
+                          ("a: {openenv: 'http://[secret'}", "openenv is no URL of a server; give"),
+                          ("a: {mcp: 'http://me:secret'}", "mcp is a URL without a valid host and port; give"),
+                          ("a: {mcp: 'http://[secret'}", "mcp is a URL without a valid host and port; give"),
+                          ("a: {openenv: 'http://me:secret'}", "openenv has no valid port; give"),
                           ("[" * 100_000, "environments.yaml")):
             with self.subTest(text):
                 with self.assertRaises(ValueError) as caught:
