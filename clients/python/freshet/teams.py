@@ -130,7 +130,8 @@ class _Rewarded:
     """A sample with a reward."""
 
     jobs: dict[str, str]  # of the members
-    returned: dict[str, int] = dataclasses.field(default_factory=dict)  # by member: number of the first task since
+    # By member: number and time of its first task for this sample after the reward.
+    returned: dict[str, tuple[int, float]] = dataclasses.field(default_factory=dict)
 
 
 class Team:
@@ -147,8 +148,10 @@ class Team:
         frozen: collections.abc.Mapping[str, dict] | None = None,
         patience: float = _PATIENCE,
         context: ssl.SSLContext | None = None,
+        clock: collections.abc.Callable[[], float] = time.monotonic,
     ):
         self._episode = episode
+        self._clock = clock
         self._trained = tuple(trained)
         self._frozen = {name: {"api_key": "none", **endpoint} for name, endpoint in (frozen or {}).items()}
         if not self._trained:
@@ -189,7 +192,7 @@ class Team:
             self._latest[name] = (self._tasks, key[0])
             rewarded = self._rewarded.get(key)
             again = rewarded is not None and rewarded.jobs[name] == _job(task["sample"]) and len(self._trained) > 1
-            since = rewarded.returned.setdefault(name, self._tasks) if again else 0
+            since, returned = rewarded.returned.setdefault(name, (self._tasks, self._clock())) if again else (0, 0.0)
             if len(self._waiting) >= _MAX_WAITING:
                 return 429, {"error": f"{_MAX_WAITING} samples wait for their partners"}
             members = self._waiting.setdefault(key, {})
@@ -210,13 +213,21 @@ class Team:
                 alone = self._waiting.get(key, {}).get(name) is mine
                 if alone:
                     missing = [other for other in self._trained if other not in self._waiting[key]]
-                    # A job that has not started again yet may still come with the sample.
-                    lost = again and all(self._is_past(other, key[0], since) for other in missing)
+                    # A job that has not started again yet may still come with the sample, and so may one of which a
+                    # faster rollout is at later prompts.
+                    lost = (
+                        again
+                        and self._clock() - returned >= self._patience
+                        and all(self._is_past(other, key[0], since) for other in missing)
+                    )
                     del self._waiting[key][name]
                     if not self._waiting[key]:
                         del self._waiting[key]
             if alone and lost:
-                return 422, {"error": f"prompt {key[0]}, sample {key[1]} has been played with its partners"}
+                return 422, {
+                    "error": f"the sample of {name} for prompt {key[0]}, sample {key[1]} was lost after the episode, "
+                    "and its partners are at later prompts: it is not played again"
+                }
             if alone:
                 return 503, {"error": f"no task of {', '.join(missing)} for prompt {key[0]}, sample {key[1]}"}
             mine.ended.wait(max(mine.deadline + _MARGIN / 2 - time.monotonic(), 0))  # it is being played

@@ -103,8 +103,9 @@ class TeamTest(unittest.TestCase):
                 self.assertEqual(status, 503)
                 self.assertIn(text, answer["error"])
 
-    def test_a_sample_whose_partners_are_past_it_is_lost(self):
-        calls = Calls(Team(lambda members, row: 1, ["planner", "worker"]))
+    def test_a_sample_whose_partners_are_past_it_is_lost_after_the_patience(self):
+        now = [0.0]
+        calls = Calls(Team(lambda members, row: 1, ["planner", "worker"], patience=300.0, clock=lambda: now[0]))
         for ordinal in (5, 6):
             calls.start(0, "planner", task("p", ordinal))
             calls.start(1, "worker", task("w", ordinal))
@@ -113,10 +114,17 @@ class TeamTest(unittest.TestCase):
         def status(name, *arguments, **more):
             return calls.team.play(name, task(name[0], *arguments, timeout_s=0.02, **more))[0]
 
+        self.assertEqual(status("worker"), 503)
+        now[0] = 300.0
         self.assertEqual(status("worker"), 503)  # the planner's job may be about to start again
         self.assertEqual(status("planner", 4), 503)
         self.assertEqual(status("worker"), 503)
+        self.assertEqual(status("worker", 6), 503)
         self.assertEqual(status("planner", 7), 503)
+        now[0] = 599.0
+        self.assertEqual(status("worker", 6), 503)  # it may be of the planner's faster rollout
+        now[0] = 600.0
+        self.assertEqual(status("worker", 6), 422)
         for attempt in (1, 2):
             self.assertEqual(status("worker", attempt=attempt), 422)
 
