@@ -55,8 +55,8 @@ def mcp_environment(
     each of its tool calls is answered by a message. The episode ends with a turn without a tool call; its
     reward is 0, so the job names other components. A call that is malformed, that the server refuses or that
     takes too long is answered with the reason. A malformed call, or one of an unknown tool, makes the turn
-    invalid (`environment.mask_invalid_turns`). Only a server that is lost, or whose messages cannot be read, is an
-    error of the episode.
+    invalid (`environment.mask_invalid_turns`). Only a server that is lost is an error of the episode, or, unless it is
+    shared, one that sends a message that cannot be read in place of an answer.
 
     server: URL (streamable HTTP), or a command (stdio). env: further environment variables of the command.
     pass_env: names of this process's environment variables that the command gets too, such as the keys of tools.
@@ -69,7 +69,8 @@ def mcp_environment(
     the task.
     costs: name of a tool -> cost of a call (see `environment.max_cost`); of others: 0.
     max_calls: in an episode; a turn with more is truncated.
-    seconds: limit of all calls of a turn, and of the list of tools; must be about a second below the job's environment.step_timeout_ms.
+    seconds: limit of all calls of a turn, and of the list of tools; must be about a second below the job's
+    environment.step_timeout_ms.
     max_characters: of an answer; the rest is cut.
     """
     if tool_calls not in _PARSERS:
@@ -223,11 +224,15 @@ class McpEnvironment:
         return {"role": "tool", "name": name[:100], "content": text}
 
 
+class _NoAnswer(Exception):
+    """In time. Its text: "", or what the server sent meanwhile that cannot be read."""
+
+
 class _Sessions:
     """Opens sessions with a server."""
 
     def __init__(self, server: str | list[str], env: dict[str, str], shared: bool):
-        self._make = functools.partial(_Session, server, env)
+        self._make = functools.partial(_Session, server, env, shared)
         self._shared = shared
         self._common: _Session | None = None
 
@@ -246,9 +251,11 @@ class _Sessions:
 class _Session:
     """A session with a server. The library wants it to be opened and closed by the same task."""
 
-    def __init__(self, server: str | list[str], env: dict[str, str]):
+    def __init__(self, server: str | list[str], env: dict[str, str], shared: bool):
         self._name = _name(server)
+        self._shared = shared
         self._unreadable = ""  # why the last such message cannot be read
+        self._unreadable_count = 0
         self._client: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._end = asyncio.Event()
         self._lost = False
@@ -279,9 +286,10 @@ class _Session:
         """Of the library: a notification, or the error of a message that it cannot read and drops."""
         if isinstance(message, Exception):
             self._unreadable = " ".join(_reason(message).split())[:200]
+            self._unreadable_count += 1
 
     async def _ask(self, ask: Callable[[Any], Any], seconds: float) -> Any:
-        """Fails if the session ends meanwhile. asyncio.TimeoutError: no answer within `seconds` of the start."""
+        """Fails if the session ends meanwhile. _NoAnswer: none within `seconds` of the start."""
         try:
             client = await asyncio.wait_for(asyncio.shield(self._client), _START_SECONDS)
         except asyncio.CancelledError:
@@ -290,7 +298,13 @@ class _Session:
                     "the caller gave up before the MCP server %s had answered initialize%s",
                     self._name, self._and_unreadable())
             raise
-        self._unreadable = ""
+        except asyncio.TimeoutError:
+            self._lost = True
+            raise RuntimeError(
+                f"the MCP server {self._name} did not answer initialize within {_START_SECONDS:g} s"
+                + self._and_unreadable()
+            ) from None
+        before = self._unreadable_count
         asked = asyncio.ensure_future(ask(client))
         try:
             await asyncio.wait({asked, self._task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -298,12 +312,15 @@ class _Session:
                 return asked.result()
             if self._task.done():
                 raise RuntimeError("the MCP server is lost")
-            raise asyncio.TimeoutError
+            raise _NoAnswer(self._and_unreadable(before))
         finally:
             asked.cancel()
 
-    def _and_unreadable(self) -> str:
-        return f"; it sent a message that cannot be read: {self._unreadable}" if self._unreadable else ""
+    def _and_unreadable(self, before: int = 0) -> str:
+        """The last such message after the first `before`."""
+        if self._unreadable_count <= before:
+            return ""
+        return f"; it sent a message that cannot be read: {self._unreadable}"
 
     async def tools(self, seconds: float) -> list[dict[str, Any]]:
         """Name, description and parameters of each. seconds: for a page, once the server has started."""
@@ -314,11 +331,10 @@ class _Session:
         for _ in range(_MAX_PAGES):
             try:
                 page = await self._ask(lambda client: client.list_tools(cursor=cursor), seconds)
-            except asyncio.TimeoutError:
+            except _NoAnswer as unreadable:
                 self._lost = True
                 raise RuntimeError(
-                    f"the MCP server {self._name} sent no valid answer to tools/list within {seconds:g} s"
-                    + self._and_unreadable()
+                    f"the MCP server {self._name} sent no valid answer to tools/list within {seconds:g} s{unreadable}"
                 ) from None
             for tool in page.tools:
                 description = tool.description or ""
@@ -343,12 +359,11 @@ class _Session:
                 return f"error: {error}"[:500]
             self._lost = True  # also what the library says about the connection
             raise
-        except asyncio.TimeoutError:
-            if self._unreadable:
-                self._lost = True
+        except _NoAnswer as unreadable:
+            # In a shared session the message may be the answer to another call.
+            if str(unreadable) and not self._shared:
                 raise RuntimeError(
-                    f"the MCP server {self._name} sent no valid answer to tools/call of {name[:100]}"
-                    + self._and_unreadable()
+                    f"the MCP server {self._name} sent no valid answer to tools/call of {name[:100]}{unreadable}"
                 ) from None
             await self._check()
             return "error: the tool took too long"

@@ -187,6 +187,18 @@ class McpEnvironmentTest(EpisodesTest):
                 self.assertNotIn("bad_mcp_server.py", details)  # an argument may hold a key
                 self.assertEqual("a message that cannot be read: " in details, unreadable, details)
 
+    def test_a_message_that_cannot_be_read_does_not_end_a_shared_session(self):
+        answer = '{"jsonrpc": "2.0", "id": ID}'
+        tools = mcp_environment([sys.executable, BAD_SERVER, "tools/call", answer], seconds=2.0, shared=True)
+        _, slow = self.play(tools, call("add", a=1, b=1))
+        self.assertEqual(self.answers(slow), [("tool", "add", "error: the tool took too long")])
+
+    def test_a_server_that_does_not_start_is_said(self):
+        with unittest.mock.patch.object(sys.modules["freshet.mcp_environment"], "_START_SECONDS", 0.1):
+            code, details = self.error_of(mcp_environment([sys.executable, "-c", "import sys; sys.stdin.read()"]))
+        self.assertEqual(code, grpc.StatusCode.INTERNAL)
+        self.assertIn("did not answer initialize within 0.1 s", details)
+
     def test_calls_of_llama3(self):
         tools = mcp_environment(SERVER, tool_calls="llama3_json")
         _, step, end = self.play(tools, '{"name": "add", "parameters": {"a": 4, "b": 4}}', "It is 8.")
