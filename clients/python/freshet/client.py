@@ -159,14 +159,14 @@ class Client:
         """Deletes a job that has ended, and its data.
 
         Waits up to 10 s for workers that are still stopping, then raises ConnectionLost with their
-        names.
+        names. NotFound: there is no such job. Also possible if the leader changed during the call.
         """
         request = pb.DeleteRequest(job_id=id, keep_checkpoints=keep_checkpoints)
         give_up = time.monotonic() + _DELETE_SECONDS
         found = False
         while True:
             try:
-                self._connection.call("Delete", request, attempts=4)
+                self._connection.call("Delete", request, attempts=4, deletes=True)
                 return
             except errors.NotFound:
                 if not found:

@@ -152,9 +152,13 @@ class Connection:
         for link in self._links:
             link.channel.close()
 
-    def call(self, method: str, request: Any, attempts: int = 1) -> Any:
-        """Makes one unary call. With attempts > 1 it is retried while the server is unreachable."""
+    def call(self, method: str, request: Any, attempts: int = 1, deletes: bool = False) -> Any:
+        """Makes one unary call. With attempts > 1 it is retried while the server is unreachable.
+
+        deletes: returns None if the answer to a try was perhaps lost, and a later one finds nothing to delete.
+        """
         repeatable = attempts > 1
+        perhaps_done = False
         give_up = time.monotonic() + _FAILOVER_SECONDS
         pause = 0.1
         while True:
@@ -166,6 +170,9 @@ class Connection:
             except grpc.RpcError as error:
                 fault = errors.from_rpc(error, link.address)
                 self._report(link, error)
+                if deletes and perhaps_done and isinstance(fault, errors.NotFound):
+                    return None
+                perhaps_done |= error.code() == grpc.StatusCode.UNAVAILABLE and not fault.reason
                 attempts -= 1
                 changing = self._changes_hands(fault, repeatable) and time.monotonic() < give_up
                 if error.code() != grpc.StatusCode.UNAVAILABLE or (attempts <= 0 and not changing):

@@ -295,6 +295,14 @@ class ClientTest(RecordedCase):
         with self.assertRaisesRegex(freshet.NotFound, "there is no job a"):
             self.client.delete("a")
 
+    def test_delete_whose_reply_is_lost_has_deleted(self):
+        unknown = Fault(grpc.StatusCode.NOT_FOUND, "there is no job a", error_details("NOT_FOUND"))
+        self.service.answer("Delete", UNAVAILABLE, unknown)
+        self.client.delete("a")
+        self.assertEqual(self.calls("Delete"), 2)
+        with self.assertRaises(freshet.NotFound):
+            self.client.delete("a")
+
     def test_a_token_needs_tls(self):
         with self.assertRaisesRegex(ValueError, "TLS"):
             freshet.Client("host:1", token="secret")
