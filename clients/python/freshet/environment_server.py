@@ -30,7 +30,7 @@ from freshet.mcp_environment import mcp_environment
 from freshet.openenv_environment import openenv_environment
 from freshet.serving import DRAIN_SECONDS
 
-_END_SECONDS = 5.0  # for environments to close
+_CLOSE_SECONDS = 5.0
 
 
 def _gymnasium(id: str, arguments: dict[str, Any] | None = None) -> Callable[[], Any]:
@@ -143,7 +143,10 @@ def main() -> None:
         "--hung-seconds",
         type=float,
         default=HUNG_SECONDS,
-        help="after which a call is hung whose caller has given up (%(default)s)",
+        help="seconds that a call may run after its caller gave up, before it counts as hung (%(default)s)",
+    )
+    parser.add_argument(
+        "--close-seconds", type=float, default=_CLOSE_SECONDS, help="for environments to close at the end (%(default)s)"
     )
     for name, text in (("cert", "certificate"), ("key", "its key"), ("ca", "CA of the callers")):
         parser.add_argument(f"--{name}", help=f"PEM file: {text}")
@@ -155,6 +158,8 @@ def main() -> None:
         parser.error("--drain-seconds must be at least 0")
     if not given.hung_seconds >= 0:
         parser.error("--hung-seconds must be at least 0")
+    if not 0 <= given.close_seconds <= threading.TIMEOUT_MAX:
+        parser.error(f"--close-seconds must be between 0 and {threading.TIMEOUT_MAX:g}")
     try:
         serve_env(
             load(given.file),
@@ -170,6 +175,7 @@ def main() -> None:
         )
     except (OSError, ValueError) as error:
         sys.exit(f"{parser.prog}: {error}")
+    _exit_within(given.close_seconds)
 
 
 def _exit_within(seconds: float) -> None:
@@ -182,4 +188,3 @@ def _exit_within(seconds: float) -> None:
 
 if __name__ == "__main__":
     main()
-    _exit_within(_END_SECONDS)

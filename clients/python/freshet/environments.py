@@ -129,7 +129,7 @@ class _Loop:
             if now - self._asked <= seconds:
                 return ""
             where = frame_of(self._thread.ident)
-        return f"an async environment blocks the event loop of all at {where}"
+        return f"an async environment blocks the shared event loop at {where}"
 
     def _answer(self) -> None:
         with self._lock:
@@ -398,9 +398,10 @@ def serve_env(
 ) -> None:
     """Serves `cls` as an environment until SIGTERM or Ctrl-C.
 
-    A call that runs `hung_seconds` after its caller has given up is hung. It costs a thread, and no place. When one
-    call per four places hangs, or a coroutine blocks the event loop, the server drains, and the process ends with
-    STUCK_EXIT_CODE, so that its supervisor starts it again.
+    A call that runs `hung_seconds` after its caller has given up is hung; close may take 10 times as long. It keeps
+    its thread and frees its place. When one call per four places hangs, and at least two, or a coroutine blocks the
+    shared event loop, the server drains, and the process ends with STUCK_EXIT_CODE, so that its supervisor starts it
+    again.
 
     cls() is called once per stream of episodes. It has Gymnasium's interface, with strings:
       reset(seed, options) -> (observation, info)
@@ -426,7 +427,8 @@ def serve_env(
     server = EnvironmentServer(cls, address, name=name, max_episodes=max_episodes, hung_seconds=hung_seconds, **tls)
     why = server.run("environment", http_address, drain_seconds)
     if why:
-        print(f"environment: {why}; this process ends with exit code {STUCK_EXIT_CODE}, start it again", file=sys.stderr)
+        text = f"environment: {why}; this process ends with exit code {STUCK_EXIT_CODE}, start it again"
+        print(text, file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(STUCK_EXIT_CODE)  # the interpreter would wait for the threads that hang

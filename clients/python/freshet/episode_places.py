@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 
 _log = logging.getLogger("freshet.environment")
 _MAX_ROW_CHARACTERS = 200
-_HUNG_SHARE = 4  # one hung call per so many places is allowed
+_HUNG_SHARE = 4  # one hung call per so many places makes the server stuck
+_LEAST_HUNG = 2  # fewer never do
+_CLOSE_FACTOR = 10  # a close may take so many times as long: it often removes files, or waits for processes
 
 
 def frame_of(thread: int | None) -> str:
@@ -44,16 +46,19 @@ class Place:
             self._left = self._clock()
 
     def call_left_for(self, seconds: float) -> tuple[str, str, str, int] | None:
-        """The call that runs although its caller has been gone for more than so long."""
-        left = self._left
-        return self._call if left is not None and self._clock() - left > seconds else None
+        """The call that runs although its caller has been gone for more than so long, or, if it is close, 10 times."""
+        left, call = self._left, self._call
+        if left is None or call is None:
+            return None
+        limit = seconds * _CLOSE_FACTOR if call[1] == "close" else seconds
+        return call if self._clock() - left > limit else None
 
 
 class Places:
     """At most `number` episodes are open. Thread-safe.
 
-    A call that runs `seconds` after its caller has given up is hung: it is logged, reported to `on_hung`
-    (environment) and its place is free for another episode. `most_hung` such calls make the server stuck.
+    A call that runs `seconds` (close: 10 times as long) after its caller has given up is hung: it is logged, reported
+    to `on_hung` (environment) and its place is free for another episode. `most_hung` such calls make the server stuck.
     """
 
     def __init__(
@@ -64,7 +69,7 @@ class Places:
         clock: Callable[[], float] = time.monotonic,
     ):
         self.number = number
-        self.most_hung = max(1, number // _HUNG_SHARE)
+        self.most_hung = max(_LEAST_HUNG, number // _HUNG_SHARE)
         self._seconds, self._on_hung, self._clock = seconds, on_hung, clock
         self._lock = threading.Lock()
         self._places: set[Place] = set()
@@ -93,7 +98,7 @@ class Places:
             hung = len(self._places) - self._open()
         if hung < self.most_hung:
             return ""
-        return f"{hung} calls of environments hang (with {self.number} places, {self.most_hung} are too many)"
+        return f"hung calls: {hung} (limit {self.most_hung} for {self.number} places)"
 
     def _open(self) -> int:
         for place in self._places:
@@ -103,6 +108,6 @@ class Places:
                 environment, method, row, thread = call
                 self._on_hung(environment)
                 _log.error(
-                    "environment %s: %s hangs at %s, %s; its episode is given up, its thread is lost",
+                    "environment %s: %s hangs at %s, %s; its episode is given up and its place is free",
                     environment, method, frame_of(thread), row)
         return sum(not place.is_hung for place in self._places)

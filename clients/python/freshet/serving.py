@@ -134,9 +134,10 @@ class Server:
         with contextlib.ExitStack() as probes:
             shown = ""
             if http_address:
-                server = probes.enter_context(
-                    ProbeServer(http_address, self.metrics, lambda: self.stuck() or ("draining" if stop.is_set() else ""))
-                )
+                def unready() -> str:
+                    return self.stuck() or ("draining" if stop.is_set() else "")
+
+                server = probes.enter_context(ProbeServer(http_address, self.metrics, unready))
                 shown = f", metrics at {server.address}"
             self.start()
             print(f"{what} at {self.address}{shown}; press Ctrl-C to stop", flush=True)
