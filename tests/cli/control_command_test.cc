@@ -58,7 +58,6 @@ TEST_F(ControlCommandTest, DeleteWaitsForWorkersThatStillStop) {
   details.reason = "TRY_AGAIN";
   const absl::Status busy =
       runtime::WithDetails(absl::UnavailableError("rollout r0 is still stopping"), details);
-  // More failures than gRPC retries.
   for (int i = 0; i < 6; ++i) service_.FailNext("Delete", busy);
   const ChildResult result = Run({"delete", "a"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -75,11 +74,16 @@ TEST_F(ControlCommandTest, AJobThatNeverExistedIsNotDeletedButOneThatGoesMeanwhi
   EXPECT_EQ(refused.out, "");
   runtime::ErrorDetails details;
   details.reason = "TRY_AGAIN";
-  // More failures than gRPC retries.
   for (int i = 0; i < 6; ++i) {
     service_.FailNext("Delete", runtime::WithDetails(absl::UnavailableError("stops"), details));
   }
   service_.FailNext("Delete", unknown);
+  EXPECT_EQ(Run({"delete", "a"}).out, "a deleted\n");
+}
+
+TEST_F(ControlCommandTest, ADeletionWhoseAnswerIsLostIsDone) {
+  service_.FailNext("Delete", absl::UnavailableError("goes down"));
+  service_.FailNext("Delete", absl::NotFoundError("there is no job a"));
   EXPECT_EQ(Run({"delete", "a"}).out, "a deleted\n");
 }
 

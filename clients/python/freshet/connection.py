@@ -155,7 +155,8 @@ class Connection:
     def call(self, method: str, request: Any, attempts: int = 1, deletes: bool = False) -> Any:
         """Makes one unary call. With attempts > 1 it is retried while the server is unreachable.
 
-        deletes: returns None if the answer to a try was perhaps lost, and a later one finds nothing to delete.
+        deletes: returns None if the answer to a try was perhaps lost, or a try could not delete yet, and a later one
+        finds nothing to delete.
         """
         repeatable = attempts > 1
         perhaps_done = False
@@ -172,7 +173,7 @@ class Connection:
                 self._report(link, error)
                 if deletes and perhaps_done and isinstance(fault, errors.NotFound):
                     return None
-                perhaps_done |= error.code() == grpc.StatusCode.UNAVAILABLE and not fault.reason
+                perhaps_done |= error.code() == grpc.StatusCode.UNAVAILABLE and fault.reason in ("", "TRY_AGAIN")
                 attempts -= 1
                 changing = self._changes_hands(fault, repeatable) and time.monotonic() < give_up
                 if error.code() != grpc.StatusCode.UNAVAILABLE or (attempts <= 0 and not changing):

@@ -290,7 +290,8 @@ class ClientTest(RecordedCase):
     def test_delete_refuses_an_unknown_job_but_not_one_that_goes_meanwhile(self):
         unknown = Fault(grpc.StatusCode.NOT_FOUND, "there is no job a", error_details("NOT_FOUND"))
         busy = Fault(grpc.StatusCode.UNAVAILABLE, "r0 is still stopping", error_details("TRY_AGAIN"))
-        self.service.answer("Delete", *[busy] * 5, unknown)
+        self.service.answer("Delete", busy, unknown, *[busy] * 5, unknown)
+        self.client.delete("a")
         self.client.delete("a")
         with self.assertRaisesRegex(freshet.NotFound, "there is no job a"):
             self.client.delete("a")
