@@ -19,6 +19,7 @@ from freshet.environments import MAX_JSON_DEPTH, is_too_deep
 
 _log = logging.getLogger("freshet.environment")
 _HERMES_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+_URL = re.compile(r"(https?://)(?:[^\s/]*@)?([^\s/?#]*)\S*")
 _PYTHON_TAG = "<|python_tag|>"
 _START_SECONDS = 60.0
 _CHECK_SECONDS = 1.0
@@ -401,10 +402,10 @@ def _name(server: str | list[str]) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """Text of the first error of an exception group."""
+    """Text of the first error of an exception group, with no more of URLs than the host."""
     while getattr(error, "exceptions", None):
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"[:300]
+    return _URL.sub(r"\1\2/...", f"{type(error).__name__}: {error}")[:300]
 
 
 def _call(text: str, arguments_key: str) -> tuple[str, dict[str, Any]] | _Malformed:

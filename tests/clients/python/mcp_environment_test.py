@@ -120,6 +120,9 @@ class McpEnvironmentTest(EpisodesTest):
         for server, named in (("https://me:secret@host:81/secret/mcp?key=secret", "https://host:81"),
                               ("http://secret@[::1]/secret", "http://[::1]"), (["tool", "--key=secret"], "tool")):
             self.assertEqual(name(server), named)
+        reason = sys.modules["freshet.mcp_environment"]._reason
+        self.assertEqual(reason(ValueError("Redirect to http://me:secret@host:81/secret?key=secret not followed")),
+                         "ValueError: Redirect to http://host:81/... not followed")
 
     def test_calls_are_limited_in_number_and_size(self):
         tools = mcp_environment(SERVER, max_calls=2, max_characters=100)
