@@ -91,8 +91,8 @@ struct RolloutCounters {
   int64_t weight_swaps = 0;
   std::string last_wait_reason;  // why the last lease request got none
   // How many leases in a row were handed back without a sample being stored in between, why the
-  // last one was, and what ends that; "" if none was, or if the worker has waited for something else
-  // since: the gate, the engine, or another name.
+  // last one was, and what ends that; "" if none was, or if the worker has waited for something
+  // else since: the gate, the engine, or another name.
   std::string handed_back;
   PolicyVersion committed;     // the newest version announced by the store
   int64_t unsent_samples = 0;  // finished but not yet stored
