@@ -134,6 +134,7 @@ absl::StatusOr<int> Execute(const LocalCommand& command, const JobSetup& setup,
   options.resume = std::move(resume);
   options.metrics_port = command.metrics_port;
   options.ended_policy = EndedPolicy();
+  const bool of_team = options.ended_policy != nullptr;
   if (command.json) options.rows = WriteStdout;
   const absl::StatusOr<RunResult> result =
       RunToEnd(setup, folder, display, std::move(options), signals, faults);
@@ -148,7 +149,11 @@ absl::StatusOr<int> Execute(const LocalCommand& command, const JobSetup& setup,
     summary.resume_command.clear();  // it would end in the same way
   }
   display.ShowSummary(summary);
-  if (result.ok()) return kExitDone;
+  if (result.ok()) {
+    // Exit code 0 would tell the others of the team that no more prompts can be played.
+    const bool interrupted = result->outcome == RunOutcome::kInterrupted;
+    return of_team && interrupted ? kExitJobCancelled : kExitDone;
+  }
   PrintError(result.status());
   if (result.status().code() == absl::StatusCode::kInternal) return kExitInternal;
   return result.status().code() == absl::StatusCode::kResourceExhausted ? kExitContent

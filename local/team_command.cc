@@ -108,8 +108,10 @@ absl::StatusOr<int> RunMembers(const LocalCommand& command, const std::string& r
                                          "checkpoint is kept")));
   }
   if (end.failed.empty()) return end.interrupted ? kExitInterrupted : kExitDone;
-  PrintError(absl::AbortedError(StrCat("policy ", end.failed, " failed with exit code ",
-                                       end.exit_code, ": ", end.error,
+  const std::string how = end.exit_code == kExitJobCancelled
+                              ? "was interrupted"
+                              : StrCat("failed with exit code ", end.exit_code, ": ", end.error);
+  PrintError(absl::AbortedError(StrCat("policy ", end.failed, " ", how,
                                        "\ncontinue with: freshet local --resume ", run_dir)));
   return end.exit_code;
 }

@@ -15,9 +15,9 @@ namespace freshet {
 
 // `freshet local` for a job file with `policies`: one process for each, which runs in RUN/POLICY.
 // Their lines are printed after their names; with --json rows get the key `policy`. When one fails,
-// the others are stopped, and the exit code is that of the one that failed. When one ends without
-// failure, the others end as FindTeamEnd decides. kExitInterrupted: a policy that was told to stop
-// by Ctrl-C did not save.
+// the others are stopped, and the exit code is that of the one that failed; kExitJobCancelled if
+// one was interrupted by a signal of its own. When one ends without failure, the others end as
+// FindTeamEnd decides. kExitInterrupted: a policy that was told to stop by Ctrl-C did not save.
 
 // The policies that have runs below the folder, sorted; none if it is itself a run, or has no runs
 // below. FAILED_PRECONDITION: the runs below are not those of one team's policies.

@@ -178,7 +178,7 @@ class TeamProcesses::Child {
 
 void TeamProcesses::NoteEnd(Child& child, TeamEnd& end) const {
   const int code = child.ExitCode();
-  if (code == 0) return;
+  if (code == 0 || (stops_ > 0 && code == kExitJobCancelled)) return;
   if (child.WasKilled() && end.killed.empty()) end.killed = child.name();
   if (stops_ > 0 && (child.WasKilled() || code == kExitInterrupted || code == 128 + SIGTERM)) {
     end.interrupted = true;

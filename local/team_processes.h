@@ -30,8 +30,9 @@ struct TeamEnd {
   bool interrupted = false;
 };
 
-// Processes of one team: if one fails, the others get SIGTERM. If one ends with exit code 0, the
-// others get its name as a line on their standard input.
+// Processes of one team, which end with kExitJobCancelled if they have saved because they were told
+// to stop: that is a failure unless Stop() was called before. If one fails, the others get SIGTERM.
+// If one ends with exit code 0, the others get its name as a line on their standard input.
 class TeamProcesses {
  public:
   // Takes a line of a process's output, without its newline and with at most 64 KiB. Called by one

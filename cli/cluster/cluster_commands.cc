@@ -129,8 +129,8 @@ absl::Status CheckAsked(const std::vector<ModelServer>& servers, const char* fla
     return InvalidArgument(flag, " and ", other, " exclude each other");
   }
   if (!offered.ca_file.empty() || !offered.token_file.empty()) {
-    return InvalidArgument(flag, " ", name,
-                           " takes no token or CA file: the server is on loopback, without TLS");
+    return InvalidArgument(other, "-token-file and ", other, "-ca exclude ", flag,
+                           ": the server is on loopback, without TLS; leave them out");
   }
   for (const ModelServer& server : servers) {
     if (server.name == name) return absl::OkStatus();

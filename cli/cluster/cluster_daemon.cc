@@ -147,9 +147,9 @@ class Daemon {
     const std::string failed = supervisor_.FailedRepeatedly(kMaxFailures);
     if (failed.empty() && absl::Now() < deadline) return kExitDone;
     if (failed.empty()) {
-      reporter_.Say(StrCat(
-          "the cluster was not ready after ", absl::FormatDuration(options_.up_timeout), Unready(),
-          "; its logs are in ", layout_.folder, "/logs; --timeout S waits longer"));
+      reporter_.Say(StrCat("the cluster was not ready after ",
+                           absl::FormatDuration(options_.up_timeout), Unready(), "; logs are in ",
+                           layout_.folder, "/logs; --timeout S waits longer"));
     } else {
       reporter_.Say(StrCat(failed, " keeps dying; its log ends with:"));
       reporter_.Say(LogTail(failed));

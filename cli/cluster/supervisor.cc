@@ -107,14 +107,13 @@ void Supervisor::Fail(Process& process, const std::string& why, absl::Duration a
   const absl::Duration delay = std::max(RestartDelay(process.failures), at_least);
   process.view.retry_at = clock_.Now() + delay;
   const bool drained = at_least > absl::ZeroDuration();
-  report_(StrCat(
-      process.record.id.Name(), drained ? " has drained: " : " has died: ", why,
-      "; starts again in ", absl::FormatDuration(delay), drained ? " if it is still wanted" : "",
-      port > 0
-          ? StrCat("; if another program has 127.0.0.1:", port, ": freshet cluster down, then up",
-                   process.record.id.role == "controller" ? " --port 0"
-                                                          : ", which chooses another port")
-          : ""));
+  report_(StrCat(process.record.id.Name(), drained ? " has drained: " : " has died: ", why,
+                 "; starts again in ", absl::FormatDuration(delay),
+                 drained ? " if it is still wanted" : "",
+                 port > 0 ? StrCat("; see its log. If another program uses 127.0.0.1:", port,
+                                   ", run freshet cluster down, then freshet cluster up",
+                                   process.record.id.role == "controller" ? " --port 0" : "")
+                          : ""));
 }
 
 void Supervisor::Start(const ProcessId& id) {

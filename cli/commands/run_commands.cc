@@ -7,6 +7,7 @@
 #include <system_error>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "base/exit_code.h"
 #include "base/str_cat.h"
 #include "cli/commands/checkpoint_commands.h"
@@ -17,15 +18,14 @@
 namespace freshet {
 namespace {
 
-// FAILED_PRECONDITION: the folder holds the runs of a team's policies.
+// FAILED_PRECONDITION: the folder is no run, but holds some, such as those of a team's policies.
 absl::Status CheckOneRun(const std::string& run_dir) {
   std::error_code error;
   const std::filesystem::path folder(run_dir);
   if (std::filesystem::exists(folder / "job.yaml", error)) return absl::OkStatus();
   std::vector<std::string> runs;
   for (auto entry = std::filesystem::directory_iterator(folder, error);
-       !error && entry != std::filesystem::directory_iterator() && runs.size() < kMaxPolicies;
-       entry.increment(error)) {
+       !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     std::error_code unknown;
     if (std::filesystem::exists(entry->path() / "job.yaml", unknown)) {
       runs.push_back(entry->path().string());
@@ -33,10 +33,10 @@ absl::Status CheckOneRun(const std::string& run_dir) {
   }
   if (runs.empty()) return absl::OkStatus();
   std::sort(runs.begin(), runs.end());
-  std::string names;
-  for (const std::string& run : runs) names += (names.empty() ? "" : ", ") + run;
-  return FailedPrecondition(run_dir,
-                            ": holds several runs, as of a team's policies; name one of: ", names);
+  const bool more = runs.size() > kMaxPolicies;
+  if (more) runs.resize(kMaxPolicies);
+  return FailedPrecondition(run_dir, ": is no run; name one of: ", absl::StrJoin(runs, ", "),
+                            more ? ", ..." : "");
 }
 
 int VerifyLedger(const std::string& run_dir) {

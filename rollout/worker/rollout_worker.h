@@ -91,7 +91,8 @@ struct RolloutCounters {
   int64_t weight_swaps = 0;
   std::string last_wait_reason;  // why the last lease request got none
   // How many leases in a row were handed back without a sample being stored in between, why the
-  // last one was, and what ends that; "" if none was.
+  // last one was, and what ends that; "" if none was, or if the worker has waited for something
+  // else since: the gate, the engine, or another name.
   std::string handed_back;
   PolicyVersion committed;     // the newest version announced by the store
   int64_t unsent_samples = 0;  // finished but not yet stored
@@ -231,6 +232,7 @@ class RolloutWorker {
   absl::Status SubmitLease(GroupLease lease);
   absl::Status ReturnLease(int64_t token, const std::string& why);
   absl::Status HandBack(int64_t token, const std::string& why);
+  void ForgetHandBacks();
   absl::Status FailLease(int64_t token, const std::string& why);
   absl::Status IgnoreLostLease(const absl::Status& status);
   absl::Status EngineFailed(const absl::Status& why);

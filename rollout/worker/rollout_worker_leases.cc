@@ -86,6 +86,7 @@ absl::Status RolloutWorker::LeaseMore() {
     MutexLock lock(mu_);
     counters_.fenced_name = worker_;
     counters_.last_wait_reason = Message(reply.status());
+    counters_.handed_back.clear();
     return absl::OkStatus();
   }
   FRESHET_RETURN_IF_ERROR(reply.status());
@@ -94,6 +95,7 @@ absl::Status RolloutWorker::LeaseMore() {
   {
     MutexLock lock(mu_);
     counters_.last_wait_reason = reply->reason;
+    if (reply->leases.empty() && running_.empty()) counters_.handed_back.clear();
     counters_.committed = std::max(counters_.committed, reply->committed);
   }
   return SubmitLeases(std::move(reply->leases), only_one);
@@ -201,6 +203,12 @@ absl::Status RolloutWorker::HandBack(int64_t token, const std::string& why) {
   return IgnoreLostLease(store_.HandBackLease(token, why));
 }
 
+// They are not the present reason to wait. Their number stays.
+void RolloutWorker::ForgetHandBacks() {
+  MutexLock lock(mu_);
+  counters_.handed_back.clear();
+}
+
 absl::Status RolloutWorker::FailLease(int64_t token, const std::string& why) {
   FRESHET_LOG(Warning) << "event=lease_failed token=" << token << " reason=" << LogQuoted(why);
   return IgnoreLostLease(store_.FailLease(token, why));
@@ -238,6 +246,7 @@ absl::Status RolloutWorker::EngineFailed(const absl::Status& why) {
   FRESHET_LOG(Warning) << "event=engine_failed groups=" << running_.size()
                        << " evaluation_prompts=" << EvaluationInFlight()
                        << " reason=" << LogQuoted(Message(why));
+  ForgetHandBacks();
   // A failure can be attributed only if the engine had a single request, and not if a server is
   // lost.
   const bool only_request = InHand() == 1 && (queue_ == nullptr || queue_->stats().running == 0);
@@ -283,6 +292,7 @@ absl::Status RolloutWorker::RequestFailed(int64_t request, const absl::Status& w
                            ? evaluation_.has_value() && evaluation_->in_flight.contains(sample)
                            : found != running_.end();
   if (!in_hand) return absl::OkStatus();
+  ForgetHandBacks();
   // A server without room for it has not failed on it.
   const bool refused = IsTransient(why);
   const bool blame = !refused && IsToBlame(request);

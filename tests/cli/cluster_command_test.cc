@@ -146,7 +146,9 @@ TEST_F(ClusterCommandTest, RefusesModelServersThatDoNotFit) {
   const ChildResult token = Up({"--model-server", server, "--reward-model-server", "rm",
                                 "--reward-model-token-file", folder_.File("token")});
   EXPECT_EQ(token.exit_code, 2);
-  EXPECT_THAT(token.err, HasSubstr("--reward-model-server rm takes no token or CA file"));
+  EXPECT_THAT(
+      token.err,
+      HasSubstr("--reward-model-token-file and --reward-model-ca exclude --reward-model-server: "));
   const ChildResult no_folder = Up({"--model-server", server});
   EXPECT_EQ(no_folder.exit_code, 3);
   EXPECT_THAT(no_folder.err, HasSubstr("is not a folder"));

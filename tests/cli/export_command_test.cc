@@ -105,9 +105,7 @@ TEST_F(ExportCommandTest, ATeamsRunFolderNamesTheRunsOfItsPolicies) {
        {std::vector<std::string>{"ledger", "verify", "team"}, {"report", "team"}}) {
     const ChildResult result = Run(command);
     EXPECT_EQ(result.exit_code, 3);
-    EXPECT_EQ(result.err,
-              "freshet: team: holds several runs, as of a team's policies; name one of: "
-              "team/planner, team/worker\n");
+    EXPECT_EQ(result.err, "freshet: team: is no run; name one of: team/planner, team/worker\n");
   }
 }
 

@@ -249,7 +249,8 @@ TEST_F(SupervisorTest, NamesThePortOfAProcessThatDoesNotBecomeReady) {
   Tick();
   host_.End({"redis", "", 1}, 1, 0);
   Tick();
-  EXPECT_THAT(said_, Contains(HasSubstr("if another program has 127.0.0.1:6000: ")));
+  EXPECT_THAT(said_,
+              Contains(HasSubstr("; see its log. If another program uses 127.0.0.1:6000, run ")));
 }
 
 TEST_F(SupervisorTest, AProcessThatTheControllerDrainedIsNotStartedAgain) {

@@ -1,5 +1,12 @@
 #include "local/team_command.h"
 
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "base/unique_fd.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/model/test_directory.h"
@@ -54,6 +61,57 @@ TEST(TeamCommand, OverridesOfAPolicy) {
        {"name=x", "team=x", "policies.worker.name=x", "policies.planner.team=x"}) {
     EXPECT_FALSE(OverridesOf("worker", policies, {text}).ok()) << text;
   }
+}
+
+// Has a socket as the standard input of a process that a team's command has started.
+class EndedPolicyTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    writer_ = UniqueFd(ends[0]);
+    const UniqueFd reader(ends[1]);
+    former_ = UniqueFd(::dup(STDIN_FILENO));
+    ASSERT_GE(::dup2(reader.get(), STDIN_FILENO), 0);
+    ::setenv("FRESHET_TEAM_PROCESS", "1", /*overwrite=*/1);
+  }
+  void TearDown() override {
+    ::unsetenv("FRESHET_TEAM_PROCESS");
+    if (former_.get() >= 0) {
+      ::dup2(former_.get(), STDIN_FILENO);
+    } else {
+      ::close(STDIN_FILENO);
+    }
+  }
+  void Write(std::string_view text) {
+    ASSERT_EQ(::write(writer_.get(), text.data(), text.size()), std::ssize(text));
+  }
+
+  UniqueFd writer_;
+  UniqueFd former_;
+};
+
+TEST_F(EndedPolicyTest, IsTheFirstWholeLine) {
+  const std::function<std::string()> ended = EndedPolicy();
+  EXPECT_EQ(ended(), "");
+  Write("plan");
+  EXPECT_EQ(ended(), "");
+  Write("ner\nworker\n");
+  EXPECT_EQ(ended(), "planner");
+  EXPECT_EQ(ended(), "planner");
+}
+
+TEST_F(EndedPolicyTest, NoneHasEndedIfTheCommandIsGone) {
+  const std::function<std::string()> ended = EndedPolicy();
+  Write("plan");
+  writer_ = UniqueFd();
+  EXPECT_EQ(ended(), "");
+  EXPECT_EQ(ended(), "");
+}
+
+TEST_F(EndedPolicyTest, NoFunctionWithoutATeam) {
+  ::unsetenv("FRESHET_TEAM_PROCESS");
+  EXPECT_EQ(EndedPolicy(), nullptr);
 }
 
 TEST(TeamCommand, LinesAndRowsHaveTheirPolicy) {

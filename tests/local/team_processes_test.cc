@@ -118,6 +118,21 @@ TEST_F(TeamProcessesTest, ThoseThatEndByTheRequestHaveNotFailed) {
   EXPECT_TRUE(end.interrupted);
 }
 
+TEST_F(TeamProcessesTest, OneThatIsInterruptedAloneStopsTheOthers) {
+  const std::string wait = "while :; do sleep 0.01; done";
+  const TeamEnd end = Run({Shell("a", "exit 6"), Shell("b", wait)});
+  EXPECT_EQ(end.failed, "a");
+  EXPECT_EQ(end.exit_code, 6);
+}
+
+TEST_F(TeamProcessesTest, AfterTheRequestItHasNotFailed) {
+  stop_at_ = "ready";
+  const TeamEnd end =
+      Run({Shell("a", "trap 'exit 6' TERM; echo ready; while :; do sleep 0.01; done")});
+  EXPECT_EQ(end.failed, "");
+  EXPECT_FALSE(end.interrupted);
+}
+
 TEST_F(TeamProcessesTest, AFailureAfterTheRequestIsOne) {
   stop_at_ = "ready";
   const std::string wait = "while :; do sleep 0.01; done";

@@ -175,6 +175,7 @@ class PolicyLearner final : public SingleProcessLearner {
   struct State;
   struct Run;
   struct RankOutcome;
+  struct Agreement;
   // Sent by rank 0 before its state.
   struct SyncFacts {
     int64_t optimizer_steps = 0;
@@ -186,8 +187,7 @@ class PolicyLearner final : public SingleProcessLearner {
   absl::StatusOr<StepSums> AddGradientsBlockwise(const Minibatch& share);
   absl::Status ComputeProximalBlockwise(Minibatch& share) const;
   BlockwisePass MakePass(const std::vector<Run>& runs, const std::vector<int64_t>& tokens) const;
-  // `lends`: of this rank; becomes whether any rank does.
-  absl::StatusOr<StepSums> Agree(const absl::StatusOr<StepSums>& own, bool& lends) const;
+  absl::StatusOr<Agreement> Agree(const absl::StatusOr<StepSums>& own, bool lends) const;
   absl::Status SumGradients();
   absl::StatusOr<double> AddSquares(const std::vector<double>& own) const;
   absl::Status ReduceGradients();

@@ -88,8 +88,8 @@ absl::Status PolicyLearner::CopyState() {
 // Returns the sums of all ranks, or the error of the lowest rank that has one, the same on every
 // rank. Errors of other ranks than 0, but for FAILED_PRECONDITION, become UNAVAILABLE: replacing
 // the process may help.
-absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& own,
-                                              bool& lends) const {
+absl::StatusOr<PolicyLearner::Agreement> PolicyLearner::Agree(const absl::StatusOr<StepSums>& own,
+                                                              bool lends) const {
   static_assert(std::is_trivially_copyable_v<RankOutcome>);
   RankOutcome mine;
   mine.code = static_cast<int32_t>(own.status().code());
@@ -108,7 +108,6 @@ absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& ow
   std::vector<RankOutcome> all(static_cast<size_t>(state_->ranks->size()));
   FRESHET_RETURN_IF_ERROR(state_->ranks->AllGather(
       std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)), kShareTimeout));
-  lends = std::ranges::any_of(all, [](const RankOutcome& rank) { return rank.lends != 0; });
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].code == 0) continue;
     auto code = static_cast<absl::StatusCode>(all[rank].code);
@@ -120,15 +119,16 @@ absl::StatusOr<StepSums> PolicyLearner::Agree(const absl::StatusOr<StepSums>& ow
                     ValidUtf8(std::string(text, ::strnlen(text, sizeof(all[rank].message))),
                               sizeof(all[rank].message)));
   }
-  StepSums sums;
+  Agreement agreed;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].weights != all[0].weights) {
       return StatusOf(absl::StatusCode::kUnavailable, "the weights of rank ", all[rank].number,
                       " differ from those of rank 0");
     }
-    sums.Add(all[rank].sums);
+    agreed.sums.Add(all[rank].sums);
+    agreed.any_lends = agreed.any_lends || all[rank].lends != 0;
   }
-  return sums;
+  return agreed;
 }
 
 absl::Status PolicyLearner::SumGradients() {

@@ -48,6 +48,12 @@ struct PolicyLearner::Run {
   PackedBatch batch;
 };
 
+// Of all ranks.
+struct PolicyLearner::Agreement {
+  StepSums sums;
+  bool any_lends = false;  // its state to a checkpoint, perhaps until it is written
+};
+
 struct PolicyLearner::State {
   struct RunLoss {
     LossOutput output;

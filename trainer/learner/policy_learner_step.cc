@@ -76,9 +76,13 @@ absl::StatusOr<StepSums> PolicyLearner::Update(int64_t step, const Minibatch& sh
         state_->divides_weights() ? AddGradientsBlockwise(share) : AddGradients(share);
     const bool lends = state_->Lends();
     bool any_lends = lends;
-    if (state_->ranks != nullptr) sums = Agree(sums, any_lends);
+    if (state_->ranks != nullptr) {
+      FRESHET_ASSIGN_OR_RETURN(const Agreement agreed, Agree(sums, lends));
+      sums = agreed.sums;
+      any_lends = agreed.any_lends;
+      FRESHET_RETURN_IF_ERROR(SumGradients());
+    }
     FRESHET_RETURN_IF_ERROR(sums.status());
-    if (state_->ranks != nullptr) FRESHET_RETURN_IF_ERROR(SumGradients());
     const absl::Time computed = state_->clock.Now();
     state_->AwaitLoans();
     // A rank that copies, or whose state stays lent, may wait for the whole write, and the update

@@ -13,7 +13,6 @@
 #include <system_error>
 
 #include "base/log.h"
-#include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "services/sandbox/worker/program_folder.h"
 
@@ -39,6 +38,16 @@ std::optional<UniqueFd> LockFolder(const std::string& path) {
   return folder;
 }
 
+// Logs why it cannot.
+bool Remove(const std::string& path) {
+  const absl::Status removed = RemoveFolder(path);
+  if (!removed.ok()) {
+    FRESHET_LOG(Warning) << "event=sandbox_folder_left folder=" << path
+                         << " reason=" << LogQuoted(Message(removed));
+  }
+  return removed.ok();
+}
+
 void RemoveLeftOvers(const std::string& parent) {
   std::error_code failed;
   for (std::filesystem::directory_iterator entry(parent, failed), end; !failed && entry != end;
@@ -47,22 +56,27 @@ void RemoveLeftOvers(const std::string& parent) {
     if (!entry->path().filename().string().starts_with(kPrefix)) continue;
     const std::optional<UniqueFd> lock = LockFolder(path);
     if (!lock.has_value()) continue;
-    const absl::Status removed = RemoveFolder(path);
-    FRESHET_LOG(Info) << "event=sandbox_folder_removed folder=" << path << " reason="
-                      << LogQuoted(removed.ok() ? "its process has ended" : Message(removed));
+    if (!Remove(path)) continue;
+    FRESHET_LOG(Info) << "event=sandbox_folder_removed folder=" << path
+                      << " reason=" << LogQuoted("its process has ended");
   }
 }
 
-absl::Status Failure(const std::string& path, std::string_view why) {
-  return FailedPrecondition("--folder ", path, ": ", why);
+absl::Status Failure(const std::string& given, std::string_view why) {
+  return FailedPrecondition("--folder ", given, ": ", why);
 }
 
-// Other users may pass, but not list it.
+absl::Status TemporaryFailure(const std::string& parent, std::string_view why) {
+  return FailedPrecondition(parent, ": no temporary folder can be made in it: ", why,
+                            "; name another with --folder");
+}
+
+// Other users may pass, but not list it. Errors are without the path.
 absl::StatusOr<std::string> Opened(const std::string& path) {
   std::error_code failed;
   const std::string full = std::filesystem::canonical(path, failed).string();
-  if (failed) return Failure(path, failed.message());
-  if (::chmod(path.c_str(), 0711) != 0) return Failure(path, std::strerror(errno));
+  if (failed) return FailedPrecondition(failed.message());
+  if (::chmod(path.c_str(), 0711) != 0) return FailedPrecondition(std::strerror(errno));
   return full;
 }
 
@@ -74,28 +88,25 @@ absl::StatusOr<std::unique_ptr<WorkFolder>> WorkFolder::Create(const std::string
     std::error_code failed;
     std::filesystem::create_directories(given, failed);
     if (failed) return Failure(given, failed.message());
-    FRESHET_ASSIGN_OR_RETURN(std::string path, Opened(given));
-    return std::make_unique<WorkFolder>(std::move(path), UniqueFd());
+    absl::StatusOr<std::string> path = Opened(given);
+    if (!path.ok()) return Failure(given, Message(path.status()));
+    return std::make_unique<WorkFolder>(*std::move(path), UniqueFd());
   }
   RemoveLeftOvers(parent);
   for (int i = 0; i < kTries; ++i) {
     std::string path = StrCat(parent, "/", kPrefix, "XXXXXX");
-    if (::mkdtemp(path.data()) == nullptr) return Failure(path, std::strerror(errno));
+    if (::mkdtemp(path.data()) == nullptr) return TemporaryFailure(parent, std::strerror(errno));
     std::optional<UniqueFd> lock = LockFolder(path);
     if (!lock.has_value()) continue;
-    FRESHET_ASSIGN_OR_RETURN(path, Opened(path));
-    return std::make_unique<WorkFolder>(std::move(path), *std::move(lock));
+    absl::StatusOr<std::string> full = Opened(path);
+    if (!full.ok()) return TemporaryFailure(parent, Message(full.status()));
+    return std::make_unique<WorkFolder>(*std::move(full), *std::move(lock));
   }
-  return Failure(parent, "a folder in it cannot be locked");
+  return TemporaryFailure(parent, "it cannot be locked");
 }
 
 WorkFolder::~WorkFolder() {
-  if (lock_.get() < 0) return;
-  const absl::Status removed = RemoveFolder(path_);
-  if (!removed.ok()) {
-    FRESHET_LOG(Warning) << "event=sandbox_folder_left folder=" << path_
-                         << " reason=" << LogQuoted(Message(removed));
-  }
+  if (lock_.get() >= 0) Remove(path_);
 }
 
 }  // namespace freshet::sandbox

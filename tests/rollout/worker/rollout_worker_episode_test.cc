@@ -151,6 +151,31 @@ TEST_F(RolloutWorkerEpisodeTest, AnEnvironmentThatIsAwayKillsNoGroup) {
   EXPECT_EQ(worker().counters().handed_back, "") << "the environment answers";
 }
 
+TEST_F(RolloutWorkerEpisodeTest, WhatItWaitsForIsNotAnOldHandBack) {
+  PutPrompts(1);
+  Publish(5);
+  client_.answer = [](const Call&) { return absl::UnavailableError("gone"); };
+  ASSERT_TRUE(RunUntil([&] {
+                clock_.Advance(kTtl);
+                return Now(GroupState::kDead) == 1 && worker().counters().handed_back.empty();
+              }).ok());
+  EXPECT_THAT(WaitReason(worker().counters()), testing::Not(testing::HasSubstr("handed back")));
+}
+
+TEST_F(RolloutWorkerEpisodeTest, AWorkerThatIsRefusedDoesNotWaitForItsEnvironment) {
+  PutPrompts(1);
+  Publish(5);
+  client_.answer = [](const Call&) { return absl::UnavailableError("gone"); };
+  ASSERT_TRUE(RunUntil([&] {
+                clock_.Advance(absl::Milliseconds(500));
+                if (store_->hand_back_calls == 2) {
+                  store_->lease_status = absl::FailedPreconditionError("w was revoked");
+                }
+                return !worker().counters().fenced_name.empty();
+              }).ok());
+  EXPECT_EQ(WaitReason(worker().counters()), "w was revoked");
+}
+
 TEST_F(RolloutWorkerEpisodeTest, APromptThatItsEnvironmentRefusesIsGivenUpAndOthersGoOn) {
   PutPrompts(2);
   Publish(5);

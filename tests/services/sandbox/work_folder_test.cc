@@ -76,6 +76,8 @@ TEST_F(WorkFolderTest, AGivenOneStays) {
   std::ofstream(parent_ + "/file") << "text";
   EXPECT_THAT(std::string(WorkFolder::Create(parent_ + "/file/x").status().message()),
               HasSubstr("--folder "));
+  EXPECT_THAT(std::string(WorkFolder::Create("", parent_ + "/none").status().message()),
+              HasSubstr("/none: no temporary folder can be made in it: "));
 }
 
 }  // namespace
