@@ -124,6 +124,16 @@ absl::StatusOr<std::vector<std::string>> FindTeamResumes(const std::vector<JobRe
   return jobs;
 }
 
+absl::Status CheckTeamEnded(const std::vector<JobRecord>& records, const JobRecord& record) {
+  if (record.state() != JOB_STATE_SUCCEEDED) return absl::OkStatus();
+  for (const JobRecord& other : records) {
+    if (!AreOneTeam(record, other) || HasEnded(other.state())) continue;
+    return FailedPrecondition("job ", other.id(), " of the team of ", record.id(),
+                              " has not ended; delete ", record.id(), " afterwards");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckTeamPool(const std::vector<JobRecord>& records, const std::string& id,
                            const job::v1::JobSpec& spec) {
   for (const JobRecord& other : records) {

@@ -61,6 +61,10 @@ std::string FindTeamEnd(const std::vector<EndedPartner>& partners, const TeamPro
 absl::StatusOr<std::vector<std::string>> FindTeamResumes(const std::vector<JobRecord>& records,
                                                          const JobRecord& record);
 
+// FAILED_PRECONDITION if `record` has succeeded and a job of its team has not ended, which ends
+// with it only as long as its record exists.
+absl::Status CheckTeamEnded(const std::vector<JobRecord>& records, const JobRecord& record);
+
 // FAILED_PRECONDITION if a job of the team of `spec` that has not ended has the pool of `spec`: a
 // pool serves one job at a time, so that each would wait for the other.
 absl::Status CheckTeamPool(const std::vector<JobRecord>& records, const std::string& id,

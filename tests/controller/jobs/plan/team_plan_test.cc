@@ -149,6 +149,16 @@ TEST(TeamResumes, AreThoseThatFailedOrWereCancelled) {
   EXPECT_EQ(FindTeamResumes(records, asked).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
+TEST(TeamDeletion, WaitsForTheEndOfTheJobsThatEndWithThisOne) {
+  const JobRecord done = Ended("t-a", JOB_STATE_SUCCEEDED, "done", 1);
+  const JobRecord failed = Ended("t-b", JOB_STATE_FAILED, "disk full", 1);
+  std::vector<JobRecord> records = {done, failed, Job("x", JOB_STATE_RUNNING, "u")};
+  EXPECT_TRUE(CheckTeamEnded(records, done).ok());
+  records.push_back(Job("t-c", JOB_STATE_PAUSED));
+  EXPECT_THAT(CheckTeamEnded(records, done).ToString(), HasSubstr("job t-c of the team of t-a"));
+  EXPECT_TRUE(CheckTeamEnded(records, failed).ok());
+}
+
 TEST(TeamPool, EachJobOfATeamHasItsOwn) {
   const std::vector<JobRecord> records = {Job("t-a", JOB_STATE_RUNNING),
                                           Ended("t-b", JOB_STATE_FAILED, "disk full", 1)};
