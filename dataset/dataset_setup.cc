@@ -101,7 +101,7 @@ absl::StatusOr<JobDatasets> OpenJsonl(const JobSpec& spec, const DataRoots& root
     const absl::Status folder = roots.Open(data.more_path(), O_RDONLY | O_DIRECTORY).status();
     if (!folder.ok() && !absl::IsNotFound(folder)) return folder;
     if (!folder.ok() && roots.OpenFile(data.more_path()).ok()) {
-      return InvalidArgument("more_path: ", data.more_path(),
+      return InvalidArgument("dataset.more_path: ", data.more_path(),
                              ": is a file; name a folder in which further files appear");
     }
     opened.growing =

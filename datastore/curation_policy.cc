@@ -40,7 +40,7 @@ std::string FilteredCounts(const std::vector<std::pair<std::string, int64_t>>& e
   for (const auto& [label, groups] : ended) {
     if (!label.starts_with(kFiltered)) continue;
     counts +=
-        StrCat(counts.empty() ? " (of all: " : ", ",
+        StrCat(counts.empty() ? " (in the whole job: " : ", ",
                label.substr(kFiltered.size(), label.size() - kFiltered.size() - 1), " ", groups);
   }
   if (!counts.empty()) counts += ")";

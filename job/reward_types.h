@@ -56,18 +56,39 @@ inline std::string BudgetError() {
                 "; correct the row, or the component's text");
 }
 
-// How an error names the component that failed, and which has failed `failures` times in a row.
-inline constexpr std::string_view kFailsAlways = ", which has failed 16 times or more in a row";
-inline std::string FailedComponent(const std::string& name, int64_t failures) {
-  return StrCat("component ", name, failures >= 16 ? kFailsAlways : "");
+// This many failures in a row, or groups that died in a row, are no coincidence.
+inline constexpr int64_t kManyFailures = 16;
+
+// A component of the reward and how often it has failed in a row in one reward process.
+struct FailingComponent {
+  std::string name;
+  int64_t failures = 0;
+};
+inline constexpr std::string_view kComponent = "component ";
+inline constexpr std::string_view kHasFailed = ", which has failed ";
+inline constexpr std::string_view kTimesInARow = " times in a row";
+
+// How an error begins that names the component that failed: "component NAME", and from
+// kManyFailures on ", which has failed N times in a row".
+inline std::string FailedComponent(const FailingComponent& failing) {
+  const std::string begin = StrCat(kComponent, failing.name);
+  if (failing.failures < kManyFailures) return begin;
+  return StrCat(begin, kHasFailed, failing.failures, kTimesInARow);
 }
-// The component that `error` names as one that has failed 16 times or more in a row; "" if none.
-inline std::string ComponentThatFailsAlways(const std::string& error) {
-  constexpr std::string_view kBefore = "component ";
-  const size_t begin = error.find(kBefore);
-  const size_t end = error.find(kFailsAlways);
-  if (begin == std::string::npos || end == std::string::npos || begin > end) return "";
-  return error.substr(begin + kBefore.size(), end - begin - kBefore.size());
+// The component of an error that begins so; nullopt if it has failed less than kManyFailures times.
+inline std::optional<FailingComponent> ParseFailingComponent(const std::string& error) {
+  const size_t end = error.find(kHasFailed);
+  if (!error.starts_with(kComponent) || end == std::string::npos) return std::nullopt;
+  FailingComponent failing{error.substr(kComponent.size(), end - kComponent.size())};
+  // Otherwise the rest is of the component's own text.
+  if (failing.name.find_first_of(": ") != std::string::npos) return std::nullopt;
+  const size_t number = end + kHasFailed.size();
+  const size_t after = error.find(kTimesInARow, number);
+  if (after == std::string::npos ||
+      !absl::SimpleAtoi(error.substr(number, after - number), &failing.failures)) {
+    return std::nullopt;
+  }
+  return failing;
 }
 
 // Why a component's server is not called again, and the fix.

@@ -240,9 +240,10 @@ absl::Status LocalRun::WatchTeam(Work& work) {
   FRESHET_ASSIGN_OR_RETURN(const Explanation explanation, work.roles.store->Explain());
   const int64_t mark = ProgressMark(stats);
   if (std::exchange(work.progress_mark, mark) != mark) work.last_progress = now;
-  work.team_end = FindTeamEnd(
-      work.partners, {stats, explanation.edge, setup_.spec.trainer().steps(), work.last_progress},
-      ControllerTiming().team_patience, now);
+  work.team_end = FindTeamEnd(work.partners,
+                              {stats, explanation.edge, setup_.spec.trainer().steps(),
+                               setup_.spec.prompts_per_step(), work.last_progress},
+                              ControllerTiming().team_patience, now);
   if (work.team_end.empty()) return absl::OkStatus();
   FRESHET_LOG(Warning) << "event=team_ended reason=" << LogQuoted(work.team_end);
   work.roles.recorder->EmitEvent("team_ended", {{"reason", work.team_end}});

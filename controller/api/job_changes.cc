@@ -120,6 +120,10 @@ absl::StatusOr<job::v1::DeleteReply> DeleteJob(const Controller& controller, Con
   FRESHET_RETURN_IF_ERROR(record.status());
   JobRecord ended = *record;
   FRESHET_RETURN_IF_ERROR(WantDeleted(ended));
+  if (!record->spec().team().empty()) {
+    FRESHET_ASSIGN_OR_RETURN(const std::vector<JobRecord> records, term.registry.List());
+    FRESHET_RETURN_IF_ERROR(CheckTeamEnded(records, *record));
+  }
   FRESHET_RETURN_IF_ERROR(CheckWorkersStopped(term, record->id()));
   std::string trainer_address;
   if (!request.keep_checkpoints() && !record->trainer().empty()) {

@@ -60,7 +60,7 @@ TEST(CurationPolicy, APausedJobNamesHowManyGroupsWereFilteredForEachReason) {
   EXPECT_EQ(
       FilteredCounts(
           {{"dropped(too_old)", 4}, {"filtered(too_easy)", 2}, {"filtered(zero_variance)", 38}}),
-      " (of all: too_easy 2, zero_variance 38); look at the samples, then change the "
+      " (in the whole job: too_easy 2, zero_variance 38); look at the samples, then change the "
       "dataset, the reward or filter");
 }
 

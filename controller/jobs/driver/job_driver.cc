@@ -154,14 +154,14 @@ absl::StatusOr<bool> JobDriver::Turn() {
   if (!cancelled && report.trainers == 0) {
     // Another trainer, or the same, first redoes the steps that are not saved.
     team_end_.clear();
-    cancelling_since_.reset();
+    ending_since_.reset();
   }
   if (cancelled || !team_end_.empty()) {
     if (base_assign_ != nullptr || report.trainer_lists_work) {
       workers_.Publish(record, workers, base_assign_, /*paused=*/true, /*with_trainer=*/false);
-      if (!TrainerLetGo(report, now)) return false;
+      if (!TrainerLetGo(report, cancelled, now)) return false;
     }
-    if (!cancelled) return Finish(JOB_STATE_SUCCEEDED, team_end_);
+    if (!cancelled) return FinishWithTeam(report);
     return Finish(JOB_STATE_CANCELLED,
                   record.wanted_reason().empty()
                       ? "cancelled on request"
@@ -186,12 +186,13 @@ absl::StatusOr<bool> JobDriver::Turn() {
                   StrCat("all ", spec_.trainer().steps(), " steps are done and saved"));
   }
   FRESHET_RETURN_IF_ERROR(Watch(record, report, now));
-  FRESHET_ASSIGN_OR_RETURN(team_end_, FindEndWithTeam(record, report, now));
-  if (team_end_.empty()) return false;
+  FRESHET_ASSIGN_OR_RETURN(const std::string team_end, FindEndWithTeam(record, report, now));
+  if (team_end.empty()) return false;
   FRESHET_RETURN_IF_ERROR(Change([&](JobRecord& current) {
-                            AddNotice(current, Severity::kWarning, "team_ended", team_end_, now);
+                            AddNotice(current, Severity::kWarning, "team_ended", team_end, now);
                             return absl::OkStatus();
                           }).status());
+  team_end_ = team_end;
   return false;
 }
 
@@ -267,7 +268,9 @@ absl::Status JobDriver::Open(const JobRecord& record, const WorkersReport& repor
     if (inputs->data.curriculum != nullptr) {
       const absl::Status read = ObserveHistory(context_.events, EventStream(id_), kCurriculumEvents,
                                                *inputs->data.curriculum);
-      if (IsTransient(read)) return read;
+      if (IsTransientStoreError(read)) {
+        return StatusOf(absl::StatusCode::kUnavailable, Message(read));
+      }
       if (!read.ok()) {  // the job goes on: its shares follow the steps to come
         FRESHET_LOG(Warning) << "event=curriculum_history_unread job=" << id_
                              << " error=" << LogQuoted(Message(read));
@@ -335,8 +338,21 @@ std::shared_ptr<const cluster::v1::Assign> JobDriver::BaseAssign(const JobRecord
   return assign;
 }
 
+absl::StatusOr<bool> JobDriver::FinishWithTeam(const WorkersReport& report) {
+  if (!report.fatal.empty()) return Finish(JOB_STATE_FAILED, report.fatal);
+  FRESHET_RETURN_IF_ERROR(LookAtStore());
+  if (stats_->groups[static_cast<size_t>(GroupState::kTrained)] == 0) {
+    return Finish(JOB_STATE_SUCCEEDED, team_end_);
+  }
+  FRESHET_LOG(Warning) << "event=team_end_not_saved job=" << id_;
+  team_end_.clear();
+  ending_since_.reset();
+  return false;
+}
+
 absl::StatusOr<bool> JobDriver::Finish(job::v1::JobState state, const std::string& reason) {
   const absl::Time now = context_.clock.Now();
+  if (store_ != nullptr) LookAtStore().IgnoreError();
   // Keep the last stats. Failing to do so does not block the end.
   if (absl::StatusOr<JobRecord> latest = context_.registry.Get(id_); latest.ok()) {
     ReadProgress(*latest, /*save=*/true).IgnoreError();
@@ -345,7 +361,7 @@ absl::StatusOr<bool> JobDriver::Finish(job::v1::JobState state, const std::strin
   TakeCounts(last);
   const auto change = [&](JobRecord& record) {
     if (HasEnded(record.state())) return absl::OkStatus();
-    SetCounts(last, *record.mutable_counts_at_end());
+    if (stats_.has_value()) SetCounts(last, *record.mutable_counts_at_end());
     FRESHET_RETURN_IF_ERROR(MoveTo(record, state, reason, now));
     *record.mutable_expires() = ToTimestamp(now + context_.retention.keep);
     return absl::OkStatus();

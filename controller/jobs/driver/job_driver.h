@@ -109,8 +109,12 @@ class JobDriver {
   // Why the job ends before its last step although it has not failed, or "": see FindTeamEnd.
   absl::StatusOr<std::string> FindEndWithTeam(const JobRecord& record, const WorkersReport& report,
                                               absl::Time now);
-  // For a job that ends early: true once the last checkpoint is written or its deadline has passed.
-  bool TrainerLetGo(const WorkersReport& report, absl::Time now);
+  // For a job that ends early: true once the trainer has stopped, or a cancelled job's deadline for
+  // its last checkpoint has passed.
+  bool TrainerLetGo(const WorkersReport& report, bool cancelled, absl::Time now);
+  // Ends a job whose trainer has let go, or lets the trainer start again if trained steps are not
+  // saved.
+  absl::StatusOr<bool> FinishWithTeam(const WorkersReport& report);
   absl::Status LookAtStore();
   // Reads the metrics rows added since the last call. `save`: write the record at once.
   absl::Status ReadProgress(JobRecord& record, bool save);
@@ -156,8 +160,9 @@ class JobDriver {
   int64_t last_committed_ = 0;  // 0: no step yet
   std::string stalled_edge_;
   absl::Time saved_ = absl::InfinitePast();
-  std::optional<absl::Time> cancelling_since_;
-  int64_t cancel_sequence_ = 0;
+  std::optional<absl::Time> ending_since_;
+  int64_t ending_sequence_ = 0;
+  absl::Time team_unknown_at_ = absl::InfinitePast();  // no patience is counted before
   std::string team_end_;  // why the job ends with its team; "" if it does not
   std::optional<absl::Time> trainer_done_since_;
   std::unique_ptr<PromptFeeder> feeder_;

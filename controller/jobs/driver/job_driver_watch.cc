@@ -103,29 +103,34 @@ absl::Status JobDriver::MoveState(JobRecord& record, const WorkersReport& report
   return absl::OkStatus();
 }
 
-bool JobDriver::TrainerLetGo(const WorkersReport& report, absl::Time now) {
-  if (!cancelling_since_.has_value()) {
-    cancelling_since_ = now;
-    cancel_sequence_ = report.trainer_sequence;
+bool JobDriver::TrainerLetGo(const WorkersReport& report, bool cancelled, absl::Time now) {
+  if (!ending_since_.has_value()) {
+    ending_since_ = now;
+    ending_sequence_ = report.trainer_sequence;
   }
   if (report.trainers == 0) return true;
   // A later status no longer names the work.
-  if (!report.trainer_lists_work && report.trainer_sequence != cancel_sequence_) return true;
-  return now - *cancelling_since_ >= context_.timing.last_checkpoint_deadline;
+  if (!report.trainer_lists_work && report.trainer_sequence != ending_sequence_) return true;
+  return cancelled && now - *ending_since_ >= context_.timing.last_checkpoint_deadline;
 }
 
 absl::StatusOr<std::string> JobDriver::FindEndWithTeam(const JobRecord& record,
                                                        const WorkersReport& report,
                                                        absl::Time now) {
-  if (spec_.team().empty() || record.state() != JOB_STATE_RUNNING || !report.trainer_running ||
-      !opening_.ok() || !store_status_.ok() || !stats_.has_value() || !explanation_.has_value() ||
-      now - last_progress_ < context_.timing.team_patience) {
+  if (spec_.team().empty()) return "";
+  if (record.state() != JOB_STATE_RUNNING || !opening_.ok() || !store_status_.ok() ||
+      !stats_.has_value() || !explanation_.has_value() || !report.trainer_running ||
+      report.rollouts == 0 || explanation_->edge == "trainer") {
+    team_unknown_at_ = now;
     return "";
   }
+  const absl::Time last = std::max(last_progress_, team_unknown_at_);
+  if (now - last < context_.timing.team_patience) return "";
   FRESHET_ASSIGN_OR_RETURN(const std::vector<JobRecord> records, context_.registry.List());
-  return FindTeamEnd(FindEndedPartners(records, record),
-                     {*stats_, explanation_->edge, spec_.trainer().steps(), last_progress_},
-                     context_.timing.team_patience, now);
+  return FindTeamEnd(
+      FindEndedPartners(records, record),
+      {*stats_, explanation_->edge, spec_.trainer().steps(), spec_.prompts_per_step(), last},
+      context_.timing.team_patience, now);
 }
 
 absl::Status JobDriver::LookAtStore() {

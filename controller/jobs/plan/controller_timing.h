@@ -27,7 +27,7 @@ struct ControllerTiming {
   absl::Duration call_deadline = absl::Seconds(10);        // of short calls to workers
   absl::Duration evaluation_deadline = absl::Minutes(10);  // per try, and for scoring
   absl::Duration final_evaluation_deadline = absl::Minutes(30);
-  absl::Duration last_checkpoint_deadline = absl::Seconds(60);  // for a cancelled job
+  absl::Duration last_checkpoint_deadline = absl::Seconds(60);  // of a cancelled job
   // How long a job of a team without progress waits after a partner has succeeded; see FindTeamEnd.
   absl::Duration team_patience = absl::Seconds(60);
   absl::Duration retention_period = absl::Minutes(1);  // between two checks

@@ -4,6 +4,7 @@
 
 #include "base/proto_time.h"
 #include "base/str_cat.h"
+#include "controller/jobs/plan/team_plan.h"
 
 namespace freshet {
 
@@ -19,6 +20,7 @@ std::vector<Expiry> FindExpired(const std::vector<JobRecord>& records, absl::Tim
   const size_t surplus = ended.size() > options.max_ended ? ended.size() - options.max_ended : 0;
   std::vector<Expiry> expired;
   for (size_t i = 0; i < ended.size(); ++i) {
+    if (!CheckTeamEnded(records, *ended[i]).ok()) continue;
     if (now - end_of(ended[i]) >= options.keep) {
       expired.push_back(
           {ended[i]->id(), StrCat("ended more than ", absl::FormatDuration(options.keep), " ago")});

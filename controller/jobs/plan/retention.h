@@ -23,7 +23,8 @@ struct Expiry {
   std::string reason;
 };
 
-// Jobs that expire now, in order of their end. Active jobs never expire. Pure.
+// Jobs that expire now, in order of their end. Active jobs never expire, nor do jobs that have
+// succeeded while another of their team is active. Pure.
 std::vector<Expiry> FindExpired(const std::vector<JobRecord>& records, absl::Time now,
                                 const RetentionOptions& options);
 

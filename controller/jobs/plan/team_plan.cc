@@ -95,6 +95,14 @@ std::string FindTeamEnd(const std::vector<EndedPartner>& partners, const TeamPro
   // On the other edges the step has all its groups, or they are being scored or trained.
   const bool needs_groups = progress.edge == "rollout" || progress.edge == "prompts";
   if (partners.empty() || step >= progress.steps || !needs_groups) return "";
+  // The edge names the oldest group that the step waits for; others may be enough for it.
+  const auto groups = [&progress](GroupState state) {
+    return progress.stats.groups[static_cast<size_t>(state)];
+  };
+  if (groups(GroupState::kGenerated) + groups(GroupState::kScored) > 0 ||
+      groups(GroupState::kReady) >= progress.groups_per_step) {
+    return "";
+  }
   const EndedPartner& first = *std::ranges::min_element(partners, {}, &EndedPartner::at);
   if (now - std::max(progress.last, first.at) < patience) return "";
   return StrCat("ends after step ", step, " of ", progress.steps, ": policy ", first.policy,
@@ -114,6 +122,16 @@ absl::StatusOr<std::vector<std::string>> FindTeamResumes(const std::vector<JobRe
     if (HasFailedOrWasCancelled(other) && !other.deleting()) jobs.push_back(other.id());
   }
   return jobs;
+}
+
+absl::Status CheckTeamEnded(const std::vector<JobRecord>& records, const JobRecord& record) {
+  if (record.state() != JOB_STATE_SUCCEEDED) return absl::OkStatus();
+  for (const JobRecord& other : records) {
+    if (!AreOneTeam(record, other) || HasEnded(other.state())) continue;
+    return FailedPrecondition("job ", other.id(), " of the team of ", record.id(),
+                              " has not ended; delete ", record.id(), " afterwards");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckTeamPool(const std::vector<JobRecord>& records, const std::string& id,

@@ -44,13 +44,15 @@ struct TeamProgress {
   StoreStats stats;
   std::string edge;  // of the store's Explanation
   int64_t steps = 0;
-  absl::Time last;  // when ProgressMark(stats) last changed
+  int64_t groups_per_step = 1;
+  absl::Time last;  // when ProgressMark(stats) last changed, or the rest was unknown, if later
 };
 
 // Why a job of a team ends before its last step, or "". All samples of a team are played by all its
 // members, so once one has ended, a group that is not generated never will be. The job ends when
-// its next step waits for such a group, and nothing has moved for `patience` since the first
-// partner's end: a sample's result may come later than its partner's.
+// its next step waits for such a group, none is being scored, those that are ready are too few for
+// a step, and nothing has moved for `patience` since the first partner's end: a sample's result may
+// come later than its partner's.
 std::string FindTeamEnd(const std::vector<EndedPartner>& partners, const TeamProgress& progress,
                         absl::Duration patience, absl::Time now);
 
@@ -58,6 +60,10 @@ std::string FindTeamEnd(const std::vector<EndedPartner>& partners, const TeamPro
 // it. FAILED_PRECONDITION: one of them is being cancelled.
 absl::StatusOr<std::vector<std::string>> FindTeamResumes(const std::vector<JobRecord>& records,
                                                          const JobRecord& record);
+
+// FAILED_PRECONDITION if `record` has succeeded and a job of its team has not ended, which ends
+// with it only as long as its record exists.
+absl::Status CheckTeamEnded(const std::vector<JobRecord>& records, const JobRecord& record);
 
 // FAILED_PRECONDITION if a job of the team of `spec` that has not ended has the pool of `spec`: a
 // pool serves one job at a time, so that each would wait for the other.

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/str_cat.h"
-#include "job/reward_types.h"
 
 namespace freshet {
 namespace {
@@ -13,6 +14,15 @@ namespace {
 bool IsKnownEdge(const std::string& edge) {
   return std::any_of(std::begin(kBlockingEdges), std::end(kBlockingEdges),
                      [&edge](const char* known) { return edge == known; });
+}
+
+// Of a group that died of score_failed, see RewardWorker: "score_failed: 3 times: infra_error:
+// ...".
+std::optional<FailingComponent> FailingComponentIn(const std::string& reason) {
+  constexpr std::string_view kInfraError = " times: infra_error: ";
+  const size_t at = reason.find(kInfraError);
+  if (!reason.starts_with("score_failed: ") || at == std::string::npos) return std::nullopt;
+  return ParseFailingComponent(reason.substr(at + kInfraError.size()));
 }
 
 Blockage Because(const char* edge, std::string text) { return {false, edge, std::move(text)}; }
@@ -128,23 +138,42 @@ int64_t ProgressMark(const StoreStats& stats) {
   return mark;
 }
 
+std::string DeathWatch::FailingComponentOf(const std::vector<DeadLetter>& newest,
+                                           int64_t scored) const {
+  if (std::ssize(scored_at_death_) < kMostDeadInARow || std::ssize(newest) < kMostDeadInARow ||
+      scored - scored_at_death_.front() > kMostScoredPerDeath * kMostDeadInARow) {
+    return "";
+  }
+  const auto last = FailingComponentIn(newest.front().reason);
+  const auto first = FailingComponentIn(newest[kMostDeadInARow - 1].reason);
+  // Each death needs a failure at least, so fewer mean that it gave values meanwhile.
+  if (!last.has_value() || !first.has_value() ||
+      last->failures - first->failures < kMostDeadInARow - 1) {
+    return "";
+  }
+  const bool all = std::all_of(newest.begin(), newest.begin() + kMostDeadInARow,
+                               [&last](const DeadLetter& letter) {
+                                 const auto failing = FailingComponentIn(letter.reason);
+                                 return failing.has_value() && failing->name == last->name;
+                               });
+  return all ? last->name : "";
+}
+
 std::string DeathWatch::Check(const StoreStats& stats, const std::vector<DeadLetter>& newest) {
   const int64_t scored = stats.transitions[static_cast<size_t>(GroupState::kScored)];
   const int64_t dead = stats.transitions[static_cast<size_t>(GroupState::kDead)];
+  if (dead_seen_ < 0) dead_seen_ = dead;
+  for (int64_t i = std::min(dead - std::exchange(dead_seen_, dead), kMostDeadInARow); i > 0; --i) {
+    scored_at_death_.push_back(scored_seen_);
+    if (std::ssize(scored_at_death_) > kMostDeadInARow) scored_at_death_.pop_front();
+  }
   if (scored != scored_seen_) {
     scored_seen_ = scored;
     dead_before_ = dead;
   }
-  if (dead_first_ < 0) dead_first_ = dead;
-  if (dead - dead_first_ >= kMostDeadInARow && std::ssize(newest) >= kMostDeadInARow) {
-    const std::string component = ComponentThatFailsAlways(newest.front().reason);
-    const bool all = std::all_of(
-        newest.begin(), newest.begin() + kMostDeadInARow,
-        [&](const DeadLetter& l) { return ComponentThatFailsAlways(l.reason) == component; });
-    if (all && !component.empty()) {
-      return StrCat("component ", component, " of the reward fails always: the last ",
-                    kMostDeadInARow, " prompt groups that died did so because of it");
-    }
+  if (const std::string component = FailingComponentOf(newest, scored); !component.empty()) {
+    return StrCat("component ", component, " of the reward always fails: the last ",
+                  kMostDeadInARow, " prompt groups that died did so because of it");
   }
   if (dead - dead_before_ < kMostDeadInARow) return "";
   std::string last;

@@ -2,6 +2,7 @@
 #define FRESHET_CONTROLLER_JOBS_PLAN_WATCHDOG_H_
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include "absl/time/time.h"
 #include "datastore/trajectory_store.h"
 #include "freshet/cluster/v1/worker_service.pb.h"
+#include "job/reward_types.h"
 
 namespace freshet {
 
@@ -74,16 +76,23 @@ class DeathWatch {
  public:
   // This many deaths in a row, with no group scored in between, end the job. An intermittently
   // failing scorer does not reach it: a group dies only after reward.max_attempts failures of one
-  // sample.
-  static constexpr int64_t kMostDeadInARow = 16;
+  // sample. So do this many because of one component whose failures in a row grow with them, while
+  // few groups are scored: kMostScoredPerDeath for each.
+  static constexpr int64_t kMostDeadInARow = kManyFailures;
+  static constexpr int64_t kMostScoredPerDeath = 16;
 
   // Reason to end the job, or "". `newest`: the last kMostDeadInARow groups that died.
   std::string Check(const StoreStats& stats, const std::vector<DeadLetter>& newest);
 
  private:
+  // The component because of which the newest groups died, or "".
+  std::string FailingComponentOf(const std::vector<DeadLetter>& newest, int64_t scored) const;
+
   int64_t scored_seen_ = -1;
   int64_t dead_before_ = 0;  // when scored_seen_ was read
-  int64_t dead_first_ = -1;  // at the first check
+  int64_t dead_seen_ = -1;
+  // Groups scored before each of the last kMostDeadInARow deaths since the first check.
+  std::deque<int64_t> scored_at_death_;
 };
 
 }  // namespace freshet

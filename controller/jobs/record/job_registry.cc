@@ -16,8 +16,6 @@ namespace {
 constexpr char kPrefix[] = "job/";
 constexpr int kMaxTries = 16;
 constexpr size_t kDeletedKept = 1024;
-// How long a change waits for the creation of its job: longer than a command of the datastore.
-constexpr absl::Duration kMostCreation = absl::Seconds(10);
 // A generation has the leader's token in the high bits and a counter in the low bits. Exact as a
 // Lua number up to token 2^29.
 constexpr int kGenerationBits = 24;
@@ -68,19 +66,23 @@ absl::StatusOr<std::vector<JobRecord>> JobRegistry::List() const {
 absl::Status JobRegistry::Create(JobRecord record, const std::function<bool()>& given_up) {
   {
     MutexLock lock(mu_);
-    if (given_up && given_up()) {
-      return StatusOf(absl::StatusCode::kDeadlineExceeded, "job ", record.id(),
-                      " is not created: the call's time is up");
-    }
     creating_.insert(record.id());
     record.set_store_generation((fence_ << kGenerationBits) + ++made_);
   }
-  const absl::Status created =
-      records_.Create(RecordId(record.id()), record.SerializeAsString(), fence_).status();
+  // Asked after the insertion: a caller that gives up later calls Change() later.
+  const bool refused = given_up && given_up();
+  absl::Status created;
+  if (!refused) {
+    created = records_.Create(RecordId(record.id()), record.SerializeAsString(), fence_).status();
+  }
   {
     MutexLock lock(mu_);
     creating_.erase(creating_.find(record.id()));
     created_.NotifyAll();
+  }
+  if (refused) {
+    return StatusOf(absl::StatusCode::kDeadlineExceeded, "job ", record.id(),
+                    " is not created: the call's time is up");
   }
   if (created.code() == absl::StatusCode::kAlreadyExists) {
     return StatusOf(absl::StatusCode::kAlreadyExists, "there is a job ", record.id());
@@ -96,7 +98,7 @@ absl::Status JobRegistry::Create(JobRecord record, const std::function<bool()>& 
 }
 
 absl::Status JobRegistry::AwaitCreation(const std::string& id) {
-  const absl::Time deadline = absl::Now() + kMostCreation;
+  const absl::Time deadline = absl::Now() + longest_creation_;
   MutexLock lock(mu_);
   while (creating_.contains(id)) {
     const absl::Duration left = deadline - absl::Now();
@@ -144,11 +146,16 @@ absl::Status JobRegistry::Delete(
   FRESHET_RETURN_IF_ERROR(found.status());
   if (found->store_generation() != record.store_generation()) return absl::OkStatus();
   FRESHET_RETURN_IF_ERROR(remove_rest(Removal(record)));
+  {
+    // Before the record is deleted, as the datastore's reply may be lost.
+    MutexLock lock(mu_);
+    std::erase(deleted_, record.id());
+    deleted_.push_back(record.id());
+    if (deleted_.size() > kDeletedKept) deleted_.pop_front();
+  }
   FRESHET_RETURN_IF_ERROR(records_.Delete(RecordId(record.id()), fence_));
   MutexLock lock(mu_);
   appended_.erase(record.id());
-  deleted_.push_back(record.id());
-  if (deleted_.size() > kDeletedKept) deleted_.pop_front();
   return absl::OkStatus();
 }
 

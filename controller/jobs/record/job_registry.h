@@ -39,13 +39,16 @@ class JobRegistry {
   using OnEnd = std::function<void(job::v1::JobState state)>;
 
   // `fence`: the leader's token, or -1 for a read-only controller. `on_end` may be empty.
+  // `longest_creation`: how long Change waits for the creation of its job; longer than a command of
+  // the datastore.
   JobRegistry(JobRecordStore& records, EventLog& events, int64_t fence, const Clock& clock,
-              OnEnd on_end = nullptr)
+              OnEnd on_end = nullptr, absl::Duration longest_creation = absl::Seconds(10))
       : records_(records),
         events_(events),
         fence_(fence),
         clock_(clock),
-        on_end_(std::move(on_end)) {}
+        on_end_(std::move(on_end)),
+        longest_creation_(longest_creation) {}
 
   // NOT_FOUND "there is no job ID".
   absl::StatusOr<JobRecord> Get(const std::string& id) const;
@@ -61,7 +64,8 @@ class JobRegistry {
       ABSL_LOCKS_EXCLUDED(mu_);
   // Applies `change` to the current record, stores the result and returns it. Retries on write
   // conflicts, so `change` may run several times. Writes nothing if `change` changes nothing or
-  // fails; its error is returned. UNAVAILABLE: the job is still being created after 10 seconds.
+  // fails; its error is returned. UNAVAILABLE: the job is still being created after
+  // `longest_creation`.
   absl::StatusOr<JobRecord> Change(const std::string& id,
                                    const std::function<absl::Status(JobRecord&)>& change)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -77,8 +81,8 @@ class JobRegistry {
   absl::Status Delete(const JobRecord& record,
                       const std::function<absl::Status(const JobRemoval&)>& remove_rest)
       ABSL_LOCKS_EXCLUDED(deletion_mu_);
-  // Whether this registry has deleted a job of this id, unless it has deleted many since. So that a
-  // repeated deletion whose first reply was lost is not refused.
+  // Whether the id is one of the last 1024 that this registry has deleted, or has tried to. So that
+  // a repeated deletion whose first reply was lost is not refused.
   bool HasDeleted(const std::string& id) const ABSL_LOCKS_EXCLUDED(mu_);
 
   // Appends the record's events of the last minute that may be missing in the log. A new leader
@@ -100,6 +104,7 @@ class JobRegistry {
   const int64_t fence_;
   const Clock& clock_;
   const OnEnd on_end_;
+  const absl::Duration longest_creation_;
   Mutex deletion_mu_;
   mutable Mutex mu_;
   CondVar created_;  // an id has left `creating_`

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/str_cat.h"
 #include "base/task_field.h"
+#include "base/transient.h"
 #include "job/reward_types.h"
 #include "job/tasks.h"
 
@@ -21,10 +22,6 @@ void AddSteps(double weight, const std::vector<StepReward>& steps, std::map<int3
 
 // Larger ones indicate a faulty scorer, and training on them would fail.
 constexpr double kMaxReward = 1e30;
-
-bool MayPass(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsAborted(status) || absl::IsCancelled(status);
-}
 
 bool IsReward(double value) { return std::abs(value) <= kMaxReward; }  // false for NaN
 
@@ -92,9 +89,9 @@ absl::StatusOr<freshet::Score> CompositeScorer::AddUp(const ScoreInput& input) c
     }
     const absl::StatusOr<ComponentScore> score = Ask(component, rest);
     if (!score.ok()) {
-      if (!MayPass(score.status())) ++*component.failures;
-      return StatusOf(score.status().code(), FailedComponent(component.name, *component.failures),
-                      ": ", Message(score.status()));
+      const int64_t failures = IsTransient(score.status()) ? 0 : ++*component.failures;
+      return StatusOf(score.status().code(), FailedComponent({component.name, failures}), ": ",
+                      Message(score.status()));
     }
     *component.failures = 0;
     result.reward += component.weight * score->value;

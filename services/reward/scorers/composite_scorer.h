@@ -48,7 +48,7 @@ class CompositeScorer {
     double weight = 0;
     std::unique_ptr<Scorer> scorer;
     Condition condition;
-    // Since it last gave a value, without those that may pass: UNAVAILABLE, ABORTED, CANCELLED.
+    // Failures since it last gave a value, other than transient ones (IsTransient).
     std::unique_ptr<std::atomic<int64_t>> failures = std::make_unique<std::atomic<int64_t>>(0);
   };
   absl::StatusOr<freshet::Score> AddUp(const ScoreInput& input) const;

@@ -145,6 +145,22 @@ TEST_F(JobServiceTest, AJobMustEndBeforeItIsDeleted) {
   EXPECT_EQ(List()->jobs_size(), 0);
 }
 
+TEST_F(JobServiceTest, AJobThatItsTeamEndsWithIsDeletedAfterTheTeam) {
+  Serve();
+  ASSERT_TRUE(Submit("t-a", TinyClusterJob() + "team: t\npool: a\n").ok());
+  ASSERT_TRUE(Submit("t-b", TinyClusterJob() + "team: t\npool: b\n").ok());
+  const auto succeed = [](JobRecord& record) {
+    record.set_state(job::v1::JOB_STATE_SUCCEEDED);
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(served_->controller().Active()->registry.Change("t-a", succeed).ok());
+  const absl::Status refused = Delete("t-a");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(refused), HasSubstr("job t-b of the team of t-a has not ended"));
+  ASSERT_TRUE(Cancel("t-b").ok());
+  EXPECT_TRUE(Delete("t-a").ok());
+}
+
 TEST_F(JobServiceTest, DeletingWaitsForTheWorkersAndLeavesNothing) {
   Serve();
   Run("a");

@@ -37,6 +37,17 @@ TEST(Retention, KeepsJobsThatHaveNotEnded) {
             "");
 }
 
+TEST(Retention, KeepsAJobThatOthersOfItsTeamEndWith) {
+  std::vector<JobRecord> records = {Ended("t-a", absl::Hours(25)),
+                                    Ended("t-b", absl::Hours(99), job::v1::JOB_STATE_RUNNING)};
+  for (JobRecord& record : records) record.mutable_spec()->set_team("t");
+  RetentionOptions options;
+  options.max_ended = 0;
+  EXPECT_EQ(Ids(FindExpired(records, kNow, options)), "");
+  records[1].set_state(job::v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(Ids(FindExpired(records, kNow, options)), "t-b t-a ");
+}
+
 TEST(Retention, TheOldestGoFirstWhenThereAreTooMany) {
   RetentionOptions options;
   options.max_ended = 2;

@@ -1,5 +1,7 @@
 #include "controller/jobs/plan/team_plan.h"
 
+#include <map>
+
 #include "base/proto_time.h"
 #include "base/str_cat.h"
 #include "gmock/gmock.h"
@@ -88,8 +90,11 @@ TEST(TeamStops, OtherIdsNameThePolicyByTheirJob) {
 }
 
 std::string End(const std::vector<EndedPartner>& partners, const std::string& edge, int last,
-                int now, int64_t step = 19) {
-  TeamProgress progress{{}, edge, 20, At(last)};
+                int now, int64_t step = 19, const std::map<GroupState, int64_t>& groups = {}) {
+  TeamProgress progress{{}, edge, 20, /*groups_per_step=*/2, At(last)};
+  for (const auto& [state, number] : groups) {
+    progress.stats.groups[static_cast<size_t>(state)] = number;
+  }
   progress.stats.committed_version = step;
   progress.stats.ended_by_reason = {{"dropped(too_old)", 1}, {"dead(score_failed)", 3}};
   return FindTeamEnd(partners, progress, absl::Seconds(60), At(now));
@@ -120,6 +125,17 @@ TEST(TeamEnd, AJobTrainsWhatHasBeenPlayed) {
   EXPECT_EQ(End(partners, "rollout", 90, 1000, /*step=*/20), "");
 }
 
+TEST(TeamEnd, OtherGroupsMayBeEnoughForTheStep) {
+  const auto end = [](const std::map<GroupState, int64_t>& groups) {
+    return End({{"b", At(100)}}, "rollout", 90, 1000, 19, groups);
+  };
+  EXPECT_NE(end({{GroupState::kLeased, 5}, {GroupState::kReady, 1}}), "");
+  EXPECT_EQ(end({{GroupState::kLeased, 5}, {GroupState::kGenerated, 1}}), "") << "a slow judge";
+  EXPECT_EQ(end({{GroupState::kLeased, 5}, {GroupState::kScored, 1}}), "");
+  EXPECT_EQ(end({{GroupState::kLeased, 5}, {GroupState::kReady, 2}}), "")
+      << "with disposition wait, the step waits for an older group";
+}
+
 TEST(TeamResumes, AreThoseThatFailedOrWereCancelled) {
   const JobRecord asked = Ended("t-a", JOB_STATE_FAILED, "disk full", 1);
   std::vector<JobRecord> records = {asked, Ended("t-b", JOB_STATE_CANCELLED, "team", 2),
@@ -131,6 +147,16 @@ TEST(TeamResumes, AreThoseThatFailedOrWereCancelled) {
   records.push_back(Job("t-d", JOB_STATE_RUNNING));
   records.back().set_wanted(cluster::v1::WANTED_CANCELLED);
   EXPECT_EQ(FindTeamResumes(records, asked).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(TeamDeletion, WaitsForTheEndOfTheJobsThatEndWithThisOne) {
+  const JobRecord done = Ended("t-a", JOB_STATE_SUCCEEDED, "done", 1);
+  const JobRecord failed = Ended("t-b", JOB_STATE_FAILED, "disk full", 1);
+  std::vector<JobRecord> records = {done, failed, Job("x", JOB_STATE_RUNNING, "u")};
+  EXPECT_TRUE(CheckTeamEnded(records, done).ok());
+  records.push_back(Job("t-c", JOB_STATE_PAUSED));
+  EXPECT_THAT(CheckTeamEnded(records, done).ToString(), HasSubstr("job t-c of the team of t-a"));
+  EXPECT_TRUE(CheckTeamEnded(records, failed).ok());
 }
 
 TEST(TeamPool, EachJobOfATeamHasItsOwn) {

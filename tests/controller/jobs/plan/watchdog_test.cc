@@ -212,25 +212,51 @@ TEST(DeathWatch, OneScoredGroupStartsTheCountAnew) {
   EXPECT_NE(watch.Check(stats, {}), "");
 }
 
+// The newest first, one failure apart, the newest at `failures` in a row.
+std::vector<DeadLetter> DeathsOf(const std::string& component, int64_t failures) {
+  std::vector<DeadLetter> newest(DeathWatch::kMostDeadInARow);
+  for (DeadLetter& letter : newest) {
+    letter.reason = StrCat(
+        "score_failed: 3 times: infra_error: ", FailedComponent({component, failures--}), ": no");
+  }
+  return newest;
+}
+
 TEST(DeathWatch, EndsAJobOfWhichEveryGroupDiesThatAComponentScores) {
   DeathWatch watch;
   StoreStats stats;
   int64_t& dead = stats.transitions[static_cast<size_t>(GroupState::kDead)];
   int64_t& scored = stats.transitions[static_cast<size_t>(GroupState::kScored)];
   dead = 100;
-  DeadLetter letter;
-  letter.reason =
-      StrCat("score_failed: 3 times: infra_error: ", FailedComponent("brief", 16), ": no");
-  std::vector<DeadLetter> newest(DeathWatch::kMostDeadInARow, letter);
+  const std::vector<DeadLetter> newest = DeathsOf("brief", 31);
   EXPECT_EQ(watch.Check(stats, newest), "") << "these died before";
   dead += DeathWatch::kMostDeadInARow;
-  scored += 1000;  // of rows that the component does not score
-  EXPECT_THAT(watch.Check(stats, newest), HasSubstr("component brief of the reward fails always"));
-  newest.back().reason =
-      StrCat("score_failed: 3 times: infra_error: ", FailedComponent("brief", 15));
-  EXPECT_EQ(watch.Check(stats, newest), "") << "it gave a value before that one";
-  newest.back().reason = "too_slow";
-  EXPECT_EQ(watch.Check(stats, newest), "");
+  scored += 200;  // of rows that the component does not score
+  EXPECT_THAT(watch.Check(stats, newest), HasSubstr("component brief of the reward always fails"));
+  EXPECT_EQ(watch.Check(stats, DeathsOf("brief", 30)), "") << "it has not failed often before";
+  std::vector<DeadLetter> others = newest;
+  others.back().reason = others.front().reason;
+  EXPECT_EQ(watch.Check(stats, others), "") << "its failures have not grown";
+  others = newest;
+  others[3].reason = "too_slow";
+  EXPECT_EQ(watch.Check(stats, others), "");
+  others[3] = DeathsOf("exact", 40)[3];
+  EXPECT_EQ(watch.Check(stats, others), "");
+  scored += 100;
+  EXPECT_EQ(watch.Check(stats, newest), "") << "most groups are scored";
+}
+
+TEST(DeathWatch, ReadsTheFailingComponentWhereTheScorerNamesIt) {
+  const auto name = [](const std::string& error) {
+    const auto failing = ParseFailingComponent(error);
+    return failing.has_value() ? StrCat(failing->name, " ", failing->failures) : "";
+  };
+  EXPECT_EQ(name(FailedComponent({"brief", 16}) + ": no"), "brief 16");
+  EXPECT_EQ(name(FailedComponent({"brief", 15}) + ": no"), "");
+  const std::string foreign = "component x, which has failed 99 times in a row";
+  EXPECT_EQ(name(FailedComponent({"brief", 1}) + ": " + foreign), "");
+  EXPECT_EQ(name("program: " + foreign), "");
+  EXPECT_EQ(name("component x, which has failed often, 9 times in a row"), "");
 }
 
 TEST(DeathWatch, ANewLeaderDoesNotCountFormerDeaths) {

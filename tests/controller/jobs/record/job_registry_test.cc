@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/str_cat.h"
@@ -119,7 +118,7 @@ TEST_F(JobRegistryTest, AFormerLeaderCannotWrite) {
             absl::StatusCode::kFailedPrecondition);
 }
 
-// Calls `on_create` before it creates a record.
+// Calls `on_create` before it creates a record, and can lose the reply of a deletion.
 class ObservedJobRecords final : public JobRecordStore {
  public:
   absl::StatusOr<int64_t> Create(const std::string& id, const std::string& value,
@@ -134,11 +133,13 @@ class ObservedJobRecords final : public JobRecordStore {
   absl::StatusOr<StoredRecord> Get(const std::string& id) override { return records_.Get(id); }
   absl::StatusOr<std::vector<StoredRecord>> List() override { return records_.List(); }
   absl::Status Delete(const std::string& id, int64_t fence) override {
-    return records_.Delete(id, fence);
+    const absl::Status deleted = records_.Delete(id, fence);
+    return lose_reply ? absl::UnavailableError("no reply") : deleted;
   }
   absl::Status Fence(int64_t fence) override { return records_.Fence(fence); }
 
-  std::function<void(const std::string&)> on_create;
+  std::function<void(const std::string&)> on_create = [](const std::string&) {};
+  bool lose_reply = false;
 
  private:
   InMemoryJobRecords records_;
@@ -146,19 +147,31 @@ class ObservedJobRecords final : public JobRecordStore {
 
 TEST_F(JobRegistryTest, ACreationDelaysChangesOfItsJobOnly) {
   ObservedJobRecords records;
-  JobRegistry registry(records, events_, 7, clock_);
-  std::thread change;
-  absl::Status changed;
+  JobRegistry registry(records, events_, 7, clock_, nullptr, absl::ZeroDuration());
   records.on_create = [&](const std::string& id) {
     if (id != "job/a") return;
     EXPECT_TRUE(registry.Create(NewRecord("b")).ok());
     EXPECT_TRUE(registry.Change("b", Note).ok());
     EXPECT_TRUE(absl::IsNotFound(registry.Change("c", Note).status()));
-    change = std::thread([&] { changed = registry.Change("a", Note).status(); });
+    EXPECT_TRUE(absl::IsUnavailable(registry.Change("a", Note).status()));
   };
-  ASSERT_TRUE(registry.Create(NewRecord("a"), [] { return false; }).ok());
-  change.join();
-  EXPECT_EQ(changed, absl::OkStatus());
+  const auto in_time = [&registry] {
+    EXPECT_TRUE(absl::IsUnavailable(registry.Change("a", Note).status()));
+    return false;
+  };
+  ASSERT_TRUE(registry.Create(NewRecord("a"), in_time).ok());
+  EXPECT_TRUE(registry.Change("a", Note).ok());
+}
+
+TEST_F(JobRegistryTest, ADeletionWhoseReplyIsLostIsKnown) {
+  ObservedJobRecords records;
+  JobRegistry registry(records, events_, 7, clock_);
+  ASSERT_TRUE(registry.Create(NewRecord("a")).ok());
+  records.lose_reply = true;
+  EXPECT_TRUE(absl::IsUnavailable(registry.Delete(*registry.Get("a"), Remove)));
+  EXPECT_TRUE(absl::IsNotFound(registry.Get("a").status()));
+  EXPECT_TRUE(registry.HasDeleted("a"));
+  EXPECT_FALSE(registry.HasDeleted("b"));
 }
 
 TEST_F(JobRegistryTest, NothingIsCreatedForACallerThatHasGivenUp) {
