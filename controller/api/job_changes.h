@@ -18,8 +18,8 @@ absl::StatusOr<job::v1::Job> ResumeJob(const Controller& controller, ControllerT
                                        const job::v1::ResumeRequest& request);
 absl::StatusOr<job::v1::Job> CancelJob(const Controller& controller, ControllerTerm& term,
                                        const job::v1::CancelRequest& request);
-// Also OK for one of the last 1024 jobs that this leader has deleted. FAILED_PRECONDITION also for a
-// job that has succeeded while another of its team has not ended. UNAVAILABLE: workers are still
+// Also OK for one of the last 1024 jobs that this leader has deleted. FAILED_PRECONDITION also for
+// a job that has succeeded while another of its team has not ended. UNAVAILABLE: workers are still
 // stopping, or the trainer with its files is not there.
 absl::StatusOr<job::v1::DeleteReply> DeleteJob(const Controller& controller, ControllerTerm& term,
                                                const job::v1::DeleteRequest& request);
