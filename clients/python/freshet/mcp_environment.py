@@ -19,7 +19,7 @@ from freshet.environments import MAX_JSON_DEPTH, is_too_deep
 
 _log = logging.getLogger("freshet.environment")
 _HERMES_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
-_URL = re.compile(r"(https?://)(?:[^\s/]*@)?([^\s/?#]*)\S*")
+_URL = re.compile(r"(https?://)(?:[^\s/?#]*@)?([^\s/?#]*)\S*")
 _PYTHON_TAG = "<|python_tag|>"
 _START_SECONDS = 60.0
 _CHECK_SECONDS = 1.0

@@ -151,8 +151,9 @@ absl::StatusOr<bool> JobDriver::Turn() {
   for (const cluster::v1::Role role : report.failed) context_.observer.OnWorkFailed(role);
 
   const bool cancelled = record.wanted() == cluster::v1::WANTED_CANCELLED;
-  if (!cancelled && report.trainers == 0) {
-    // Another trainer, or the same, first redoes the steps that are not saved.
+  // Without a trainer: another one, or the same, first redoes the steps that are not saved. The
+  // deadline of a cancelled job counts from when it is cancelled.
+  if (cancelled ? !team_end_.empty() : report.trainers == 0) {
     team_end_.clear();
     ending_since_.reset();
   }

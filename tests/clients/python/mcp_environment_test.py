@@ -123,6 +123,7 @@ class McpEnvironmentTest(EpisodesTest):
         reason = sys.modules["freshet.mcp_environment"]._reason
         self.assertEqual(reason(ValueError("Redirect to http://me:secret@host:81/secret?key=secret not followed")),
                          "ValueError: Redirect to http://host:81/... not followed")
+        self.assertEqual(reason(ValueError("at http://host?key=a@secret")), "ValueError: at http://host/...")
 
     def test_calls_are_limited_in_number_and_size(self):
         tools = mcp_environment(SERVER, max_calls=2, max_characters=100)
