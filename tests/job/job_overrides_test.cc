@@ -34,12 +34,12 @@ TEST(Overrides, AddsAMapEntry) {
 }
 
 TEST(Overrides, TextIsTakenAsItIs) {
-  EXPECT_EQ(ParsedWith({"reward.components.exact.text=a: {b} # c, \"d\" = e"})
+  EXPECT_EQ(ParsedWith({"reward.components.exact.text=a: {answer} # c, \"d\" = e"})
                 .reward()
                 .components()
                 .at("exact")
                 .text(),
-            "a: {b} # c, \"d\" = e");
+            "a: {answer} # c, \"d\" = e");
   EXPECT_EQ(ParsedWith({"name=007"}).name(), "007");
   EXPECT_EQ(ParsedWith({"name=null"}).name(), "null");
 }

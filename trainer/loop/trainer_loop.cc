@@ -228,8 +228,8 @@ absl::Status TrainerLoop::Step(int64_t step, const NextBatchReply& batch, double
   FRESHET_ASSIGN_OR_RETURN(const CommitReceipt receipt,
                            store_.CommitStep(epoch_, step, Ordinals(batch.groups), content_hash));
   Committed(receipt);
-  const bool due = (options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0) ||
-                   checkpoint_requested_.exchange(false);
+  bool due = (options_.checkpoint_every > 0 && step % options_.checkpoint_every == 0) ||
+             checkpoint_requested_.exchange(false);
   // Before the weights are published, so that it has no outcome of this version.
   std::optional<StateFile> state;
   if (due && options_.state_file) state = options_.state_file();
@@ -247,6 +247,7 @@ absl::Status TrainerLoop::Step(int64_t step, const NextBatchReply& batch, double
       std::exchange(checkpoint_seconds_, 0) + report.result.checkpoint_seconds;
   // Report before the checkpoint, so that what a resume starts from has been reported.
   FRESHET_RETURN_IF_ERROR(observer_.OnStep(report, publisher_.staged()));
+  due = checkpoint_requested_.exchange(false) || due;  // requested since the commit
   return due ? Checkpoint(std::move(state)) : absl::OkStatus();
 }
 
