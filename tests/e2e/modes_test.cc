@@ -150,7 +150,7 @@ TEST_F(ModesTest, AScorerThatAlwaysFailsStopsTheJobWithTheReason) {
   EXPECT_EQ(result.exit_code, 5);
   const std::vector<std::string> lines = Lines(result.err);
   ASSERT_FALSE(lines.empty());
-  EXPECT_THAT(lines.back(), AllOf(HasSubstr("none could be scored"), HasSubstr("infra_error"),
+  EXPECT_THAT(lines.back(), AllOf(HasSubstr("always fails"), HasSubstr("infra_error"),
                                   HasSubstr("broken")));
   EXPECT_THAT(result.out, AllOf(HasSubstr("failed"), HasSubstr("--resume run")));
   EXPECT_TRUE(SurvivingSteps().empty()) << "never a reward of 0";
