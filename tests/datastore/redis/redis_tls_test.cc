@@ -37,6 +37,7 @@ class RedisTlsTest : public testing::Test {
     options_.tls = {true, certificates_.Path("ca.pem"), certificates_.Path("member.pem"),
                     certificates_.Path("member.key"), ""};
     options_.connect_timeout = absl::Seconds(10);
+    options_.command_timeout = absl::Seconds(60);  // 160 MB on a busy machine
   }
 
   absl::Status Ping(const RedisOptions& options) {
