@@ -27,7 +27,7 @@ struct ClusterState {
 
 std::string StateToJson(const ClusterState& state);
 // INVALID_ARGUMENT naming the key.
-absl::StatusOr<ClusterState> ParseState(std::string_view json, const std::string& source);
+absl::StatusOr<ClusterState> ParseState(std::string_view text, const std::string& source);
 
 // One line per process. `health` has the result of each process's HTTP port, by name: "ready", "not
 // ready", "no answer".
