@@ -76,7 +76,7 @@ def mcp_environment(
     """
     if tool_calls not in _PARSERS:
         raise ValueError(f"tool_calls is {tool_calls!r}; use {' or '.join(_PARSERS)}")
-    # Neither a URL nor a command is said: they may hold keys.
+    # Errors leave out URLs and commands, which may hold keys.
     if isinstance(server, str):
         if not server.startswith(("http://", "https://")):
             raise ValueError("mcp is a text that is no http(s) URL; give one, or a command as a list")
@@ -226,7 +226,7 @@ class McpEnvironment:
 
 
 class _NoAnswer(Exception):
-    """In time. Its text: "", or what the server sent meanwhile that cannot be read."""
+    """No valid answer in time. Its text: what the server sent meanwhile that cannot be read, or ""."""
 
 
 class _Sessions:

@@ -43,7 +43,7 @@ def openenv_environment(
     reset: the row's fields that are passed to the environment's reset, besides the seed.
     seconds: how long the server may take to answer; must be below the job's environment.step_timeout_ms.
     """
-    # The URL is not said: it may hold a password.
+    # Errors leave out the URL, which may hold a password.
     try:
         parts = urllib.parse.urlsplit(url)
     except ValueError:

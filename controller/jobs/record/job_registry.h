@@ -56,8 +56,8 @@ class JobRegistry {
   absl::StatusOr<std::vector<JobRecord>> List() const;
 
   // Sets the record's store generation, which is larger than that of every earlier job.
-  // ALREADY_EXISTS: the id is taken. `given_up`, which must be quick, is asked once, before the
-  // record is written; true: DEADLINE_EXCEEDED and nothing is written. Change() of the same job
+  // ALREADY_EXISTS: the id is taken. `given_up` is asked once, before the record is
+  // written; true: DEADLINE_EXCEEDED and nothing is written. Change() of the same job
   // waits for a creation in progress. So a caller that gives up and then calls Change() either gets
   // the job, or NOT_FOUND and the job is never created.
   absl::Status Create(JobRecord record, const std::function<bool()>& given_up = nullptr)
