@@ -86,6 +86,9 @@ class RetryingTrajectoryStore final : public TrajectoryStore {
   absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step) override {
     return Retry(&TrajectoryStore::NextBatch, epoch, step);
   }
+  absl::StatusOr<std::vector<SampleView>> ReadSamples(const std::vector<SampleKey>& keys) override {
+    return Retry(&TrajectoryStore::ReadSamples, keys);
+  }
   absl::StatusOr<CommitReceipt> CommitStep(int64_t epoch, int64_t step,
                                            const std::vector<int64_t>& ordinals,
                                            const std::string& content_hash) override {

@@ -450,6 +450,12 @@ class TrajectoryStore : public RowQueue {
   // committed step that is not forgotten, returns that step's batch again (redo).
   // FAILED_PRECONDITION: a fenced epoch, another step, or pending redo steps.
   virtual absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step) = 0;
+  // Prompts and responses of samples in a batch of NextBatch, in the order of `keys`, without
+  // scores. Changes nothing: for the trainer's other ranks.
+  // NOT_FOUND: a sample is not in a claimed or trained group, for example because another epoch has
+  // put its group back. DATA_LOSS: its bytes are missing or corrupt.
+  virtual absl::StatusOr<std::vector<SampleView>> ReadSamples(
+      const std::vector<SampleKey>& keys) = 0;
   // Commits a step: V becomes V + 1, the claimed groups become `trained`, and journal and ledger
   // are appended, all atomically. `ordinals` must be those of NextBatch. Idempotent by (epoch,
   // step) with the same ordinals and hash. FAILED_PRECONDITION: other ordinals or hash, or a fenced

@@ -20,6 +20,7 @@ void CheckTrainingKeys(RuleContext& context) {
   refuse("trainer.ranks", trainer.ranks() > 1);
   refuse("trainer.device", trainer.device() == "cuda");
   refuse("trainer.sharding", trainer.sharding() != "none");
+  refuse("trainer.rank_wait_ms", trainer.has_rank_wait_ms());
   const job::v1::Checkpoint& checkpoint = context.spec().checkpoint();
   refuse("checkpoint.dtype", checkpoint.dtype() == "bf16");
   refuse("checkpoint.keep_every", checkpoint.keep_every() > 0);

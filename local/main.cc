@@ -207,7 +207,8 @@ int main(int argc, char** argv) {
   AddServe(app);
 
   app.AddCommand(freshet::kRankCommand, "internal: a rank that freshet local starts").OnRun([] {
-    return freshet::RunRankProcess();
+    const char* const name = freshet::kRankCommand;
+    return freshet::RunRankProcess(1, &name);
   });
   return app.Run(argc, argv);
 }

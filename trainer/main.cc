@@ -11,8 +11,8 @@
 
 int main(int argc, char** argv) {
   freshet::ShareHeap();
-  if (argc == 2 && std::string_view(argv[1]) == freshet::kRankCommand) {
-    return freshet::RunRankProcess();
+  if (argc >= 2 && std::string_view(argv[1]) == freshet::kRankCommand) {
+    return freshet::RunRankProcess(argc - 1, argv + 1);
   }
   freshet::PolicyLearnerFactory learners(freshet::SystemClock::Get());
   return freshet::RunTrainerProcess(argc, argv, learners, freshet::OpenBackend, {},

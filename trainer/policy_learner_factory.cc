@@ -146,7 +146,7 @@ absl::StatusOr<StartedLearner> PolicyLearnerFactory::Start(const LearnerStart& s
   started.entries = learner->WeightEntries();
   AddTextParts(start.spec, model.config, tokenizer, started);
   FRESHET_ASSIGN_OR_RETURN(started.learner,
-                           MakeJobLearner(start.spec, std::move(learner), joined_));
+                           MakeJobLearner(start.spec, std::move(learner), joined_, start.store));
   return started;
 }
 
@@ -155,8 +155,8 @@ absl::Status PolicyLearnerFactory::UseRanks(std::shared_ptr<JoinedRanks> joined)
   return absl::OkStatus();
 }
 
-absl::Status PolicyLearnerFactory::RunRank(UniqueFd socket) {
-  return RunJoinedRank(std::move(socket));
+absl::Status PolicyLearnerFactory::RunRank(UniqueFd socket, const StoreOpener& open_store) {
+  return RunJoinedRank(std::move(socket), open_store);
 }
 
 }  // namespace freshet

@@ -37,7 +37,7 @@ class PolicyLearnerFactory final : public LearnerFactory {
                                        const DataRoots& roots) override;
   absl::StatusOr<StartedLearner> Start(const LearnerStart& start) override;
   absl::Status UseRanks(std::shared_ptr<JoinedRanks> joined) override;
-  absl::Status RunRank(UniqueFd socket) override;
+  absl::Status RunRank(UniqueFd socket, const StoreOpener& open_store) override;
 
  private:
   const Clock& clock_;

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/command_line.h"
 #include "base/exit_code.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -18,6 +20,8 @@
 #include "model/model_config.h"
 #include "model/torch.h"
 #include "model/torch_threads.h"
+#include "services/worker/worker_flags.h"
+#include "services/worker/worker_process.h"
 #include "trainer/learner/microbatches.h"
 #include "trainer/loop/trainer_setup.h"
 #include "trainer/policy_learner_factory.h"
@@ -86,19 +90,26 @@ absl::StatusOr<RankLinkOptions> LinkOptions(const job::v1::JobSpec& spec,
 
 absl::StatusOr<std::shared_ptr<Learner>> MakeJobLearner(const job::v1::JobSpec& spec,
                                                         std::shared_ptr<PolicyLearner> learner,
-                                                        std::shared_ptr<JoinedRanks> joined) {
+                                                        std::shared_ptr<JoinedRanks> joined,
+                                                        const RankStore& store) {
   const auto ranks = static_cast<int>(spec.trainer().ranks());
   if (ranks <= 1) return learner;
   FRESHET_ASSIGN_OR_RETURN(RankLinkOptions options,
                            LinkOptions(spec, *learner, /*on_other_hosts=*/joined != nullptr));
+  options.start.set_job(store.job);
   std::unique_ptr<RankStarter> starter;
   if (joined == nullptr) {
     options.start.set_threads(learner->options().threads);
-    starter = std::make_unique<ChildRankStarter>(
-        std::vector<std::string>{"/proc/self/exe", kRankCommand}, std::move(options),
-        /*gpu_each=*/learner->on_gpu());
+    std::vector<std::string> command = {"/proc/self/exe", kRankCommand};
+    command.insert(command.end(), store.arguments.begin(), store.arguments.end());
+    starter = std::make_unique<ChildRankStarter>(std::move(command), std::move(options),
+                                                 /*gpu_each=*/learner->on_gpu());
   } else {
-    starter = std::make_unique<JoinedRankStarter>(std::move(joined), std::move(options));
+    std::optional<absl::Duration> wait;
+    if (spec.trainer().has_rank_wait_ms()) {
+      wait = absl::Milliseconds(spec.trainer().rank_wait_ms());
+    }
+    starter = std::make_unique<JoinedRankStarter>(std::move(joined), std::move(options), wait);
   }
   return std::make_shared<DataParallelLearner>(std::move(learner), std::move(starter), ranks,
                                                SendsShards(spec));
@@ -112,7 +123,7 @@ absl::Status CheckGpuOfEachRank(int64_t ranks) {
                                      " ranks needs a GPU: ", Message(last));
 }
 
-absl::Status RunJoinedRank(UniqueFd socket) {
+absl::Status RunJoinedRank(UniqueFd socket, const StoreOpener& open_store) {
   UseOneTorchThread();
   MessageSocket messages(std::move(socket));
   RankParts parts;
@@ -123,6 +134,7 @@ absl::Status RunJoinedRank(UniqueFd socket) {
     return learner;
   };
   parts.open_backend = OpenBackend;
+  parts.open_store = open_store;
   absl::Status status = RunRank(messages, parts);
   if (status.ok() || !on_gpu) return status;
   // After some errors CUDA works again only in another process.
@@ -134,12 +146,24 @@ absl::Status RunJoinedRank(UniqueFd socket) {
   return status;
 }
 
-int RunRankProcess() {
+int RunRankProcess(int argc, const char* const* argv) {
   UseOneTorchThread();
+  CommandLine app("a rank that its trainer starts", kRankCommand);
+  runtime::DatastoreFlags datastore;
+  double time_scale = 1;
+  runtime::AddDatastoreFlags(app, datastore);
+  runtime::AddTimeScaleFlag(app, time_scale);
+  if (const std::optional<int> code = app.Parse(argc, argv)) return *code;
+  absl::StatusOr<StoreOpener> open_store = MakeStoreOpener(datastore, time_scale);
+  if (!open_store.ok()) {
+    FRESHET_LOG(Error) << "event=rank_failed reason=" << LogQuoted(Message(open_store.status()));
+    return kExitCommandLine;
+  }
   MessageSocket socket{UniqueFd(STDIN_FILENO)};
   RankParts parts;
   parts.make_learner = MakeRankLearner;
   parts.open_backend = OpenBackend;
+  parts.open_store = *std::move(open_store);
   parts.on_orphaned = [] { ::_exit(kExitInternal); };
   const absl::Status status = RunRank(socket, parts);
   if (status.ok()) return kExitDone;

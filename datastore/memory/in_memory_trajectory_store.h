@@ -92,6 +92,9 @@ class InMemoryTrajectoryStore final : public TrajectoryStore {
   absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step) override {
     return Apply(&JobState::NextBatch, epoch, step);
   }
+  absl::StatusOr<std::vector<SampleView>> ReadSamples(const std::vector<SampleKey>& keys) override {
+    return Apply(&JobState::ReadSamples, keys);
+  }
   absl::StatusOr<CommitReceipt> CommitStep(int64_t epoch, int64_t step,
                                            const std::vector<int64_t>& ordinals,
                                            const std::string& content_hash) override {

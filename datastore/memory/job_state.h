@@ -57,6 +57,8 @@ class JobState {
   // job_state_batches.cc
   absl::StatusOr<OpenEpochReply> OpenEpoch(const EpochRequest& request, absl::Time now);
   absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step, absl::Time now);
+  absl::StatusOr<std::vector<SampleView>> ReadSamples(const std::vector<SampleKey>& keys,
+                                                      absl::Time now);
   absl::StatusOr<CommitReceipt> CommitStep(int64_t epoch, int64_t step,
                                            std::vector<int64_t> ordinals,
                                            const std::string& content_hash, absl::Time now);

@@ -205,6 +205,26 @@ absl::StatusOr<NextBatchReply> JobState::NextBatch(int64_t epoch, int64_t step, 
   return reply;
 }
 
+absl::StatusOr<std::vector<SampleView>> JobState::ReadSamples(const std::vector<SampleKey>& keys,
+                                                              absl::Time /*now*/) {
+  std::vector<SampleView> samples;
+  samples.reserve(keys.size());
+  for (const SampleKey& key : keys) {
+    const Group* group = groups_.Find(key.ordinal);
+    const bool trained = group != nullptr && group->attempt == key.attempt &&
+                         group->state >= GroupState::kClaimed &&
+                         group->state <= GroupState::kDurable;
+    const int32_t index = key.index % options_.group_size;
+    if (!trained || index < 0 || index >= group->size() || KeyOf(*group, index) != key) {
+      return StatusOf(absl::StatusCode::kNotFound, "group ", key.ordinal,
+                      ": no such sample is claimed or trained");
+    }
+    samples.push_back(View(*group, index));
+    samples.back().score = nullptr;
+  }
+  return samples;
+}
+
 CommitReceipt JobState::Receipt(const CommittedStep& step) const {
   CommitReceipt receipt;
   receipt.policy = {lineages_.Of(step.step), step.step};

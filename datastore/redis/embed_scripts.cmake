@@ -24,6 +24,7 @@ set(table
   "RevokeWorker|groups|revoke_worker|allow"
   "OpenEpoch|durability|open_epoch|allow"
   "NextBatch|durability|next_batch|allow"
+  "ReadSamples|groups|read_samples|allow"
   "CommitStep|durability|commit_step|allow"
   "MarkDurable|durability|mark_durable|allow"
   "DropCorrupt|durability|drop_corrupt|allow"

@@ -1,6 +1,7 @@
 #include "datastore/redis/redis_batches.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -87,6 +88,11 @@ absl::StatusOr<std::vector<TrainGroup>> ParseGroups(const std::vector<RedisReply
   return groups;
 }
 
+absl::Status NoSuchSample(std::string_view ordinal) {
+  return StatusOf(absl::StatusCode::kNotFound, "group ", ordinal,
+                  ": no such sample is claimed or trained");
+}
+
 absl::Status FillLossWindow(const StoreOptions& options, int64_t step, TrainSample& sample) {
   const StalenessOptions staleness = options.BoundOf(!sample.sample.replay_of.empty());
   LossWindow window = ComputeLossWindow(staleness, step - 1, *sample.sample.response);
@@ -168,6 +174,41 @@ absl::StatusOr<NextBatchReply> RedisBatches::Next(int64_t epoch, int64_t step) {
   }
   return StatusOf(absl::StatusCode::kUnavailable, "step ", step, ": ", kMaxClaims,
                   " consecutive claims had unreadable bytes");
+}
+
+absl::StatusOr<std::vector<SampleView>> RedisBatches::Read(const std::vector<SampleKey>& keys) {
+  std::map<std::pair<int64_t, int32_t>, size_t> places;  // of each ordinal and attempt in the reply
+  std::vector<std::string> args;
+  for (const SampleKey& key : keys) {
+    if (!places.try_emplace({key.ordinal, key.attempt}, places.size()).second) continue;
+    args.insert(args.end(), {StrCat(key.ordinal), StrCat(key.attempt)});
+  }
+  FRESHET_ASSIGN_OR_RETURN(const ScriptAnswer answer,
+                           runner_.Run(trajectory_scripts::kReadSamples, std::move(args)));
+  FRESHET_RETURN_IF_ERROR(answer.Expect(1));
+  if (answer.code == "MISSING") return NoSuchSample(answer.values[0].text);
+  const std::vector<RedisReply>& fields = answer.values[0].items;
+  if (fields.size() != 2 * places.size()) return Internal("redis script: groups are missing");
+  FetchPlan plan(config_.options.job);
+  std::vector<SampleView> samples;
+  samples.reserve(keys.size());
+  for (const SampleKey& key : keys) {
+    const size_t place = places.at({key.ordinal, key.attempt});
+    std::string_view rows = fields[2 * place + 1].text;
+    bool found = false;
+    while (!rows.empty() && !found) {
+      std::string_view line = TakePart(rows, '\n');
+      int32_t index = 0;
+      FRESHET_RETURN_IF_ERROR(TakeNumbers(line, ' ', index));
+      if (index != key.index) continue;
+      found = true;
+      FRESHET_ASSIGN_OR_RETURN(samples.emplace_back(),
+                               plan.AddSample(key, /*score=*/"", fields[2 * place].text, line));
+    }
+    if (!found) return NoSuchSample(StrCat(key.ordinal));
+  }
+  FRESHET_RETURN_IF_ERROR(reader_.Read(plan));
+  return samples;
 }
 
 absl::StatusOr<CommitReceipt> RedisBatches::Commit(int64_t epoch, int64_t step,

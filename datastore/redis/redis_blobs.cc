@@ -77,8 +77,8 @@ absl::StatusOr<SampleView> FetchPlan::AddSample(const SampleKey& key, const std:
   return view;
 }
 
-absl::StatusOr<std::set<int64_t>> RedisBlobReader::Fetch(const FetchPlan& plan) const {
-  const std::span<const Place> places = plan.places_;
+absl::StatusOr<RedisBlobReader::Corrupt> RedisBlobReader::FetchPlaces(
+    std::span<const Place> places) const {
   Corrupt corrupt;
   int64_t size = 0;
   size_t first = 0;
@@ -89,6 +89,11 @@ absl::StatusOr<std::set<int64_t>> RedisBlobReader::Fetch(const FetchPlan& plan) 
     first = i + 1;
     size = 0;
   }
+  return corrupt;
+}
+
+absl::StatusOr<std::set<int64_t>> RedisBlobReader::Fetch(const FetchPlan& plan) const {
+  FRESHET_ASSIGN_OR_RETURN(const Corrupt corrupt, FetchPlaces(plan.places_));
   if (!corrupt.empty()) FRESHET_RETURN_IF_ERROR(DropCorrupt(corrupt));
   std::set<int64_t> ended;
   for (const auto& [place, what] : corrupt) ended.insert(place->ordinal);
@@ -97,6 +102,13 @@ absl::StatusOr<std::set<int64_t>> RedisBlobReader::Fetch(const FetchPlan& plan) 
     FRESHET_ASSIGN_OR_RETURN(*score, DecodeScore(record));
   }
   return ended;
+}
+
+absl::Status RedisBlobReader::Read(const FetchPlan& plan) const {
+  FRESHET_ASSIGN_OR_RETURN(const Corrupt corrupt, FetchPlaces(plan.places_));
+  if (corrupt.empty()) return absl::OkStatus();
+  const auto& [place, what] = corrupt.front();
+  return DataLoss("group ", place->ordinal, ": ", what);
 }
 
 // Sends one command per blob: the whole blob or the range that its places need.

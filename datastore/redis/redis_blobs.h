@@ -74,11 +74,14 @@ class RedisBlobReader {
   // and their objects must not be used. DATA_LOSS: such a group is already trained, or a score is
   // malformed. Other errors as in RedisClient.
   absl::StatusOr<std::set<int64_t>> Fetch(const FetchPlan& plan) const;
+  // Fetch that ends no group. DATA_LOSS: bytes are missing or corrupt.
+  absl::Status Read(const FetchPlan& plan) const;
 
  private:
   using Place = FetchPlan::Place;
   using Corrupt = std::vector<std::pair<const Place*, std::string>>;  // unreadable places and why
 
+  absl::StatusOr<Corrupt> FetchPlaces(std::span<const Place> places) const;
   absl::Status FetchSlice(std::span<const Place> places, Corrupt& corrupt) const;
   absl::Status DropCorrupt(const Corrupt& corrupt) const;
 

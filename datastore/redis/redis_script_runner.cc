@@ -15,10 +15,10 @@ constexpr const char* kOrphanMillis = "300000";
 // Tries of an operation whose bytes expired before its script ran.
 constexpr int kMaxTries = 3;
 
-constexpr std::string_view kCodes[] = {"OK",    "GONE",    "FENCED", "PRECONDITION", "INVALID",
-                                       "RETRY", "REVOKED", "DEAD",   "DONE",         "MISMATCH",
-                                       "OTHER", "RANGE",   "INDEX",  "RESPONSE",     "FIELD",
-                                       "BATCH", "WAIT",    "PAUSED", "RECEIPT",      "DIGEST"};
+constexpr std::string_view kCodes[] = {
+    "OK",    "GONE",  "FENCED",   "PRECONDITION", "INVALID", "RETRY",  "REVOKED",
+    "DEAD",  "DONE",  "MISMATCH", "OTHER",        "RANGE",   "INDEX",  "RESPONSE",
+    "FIELD", "BATCH", "WAIT",     "PAUSED",       "RECEIPT", "DIGEST", "MISSING"};
 
 }  // namespace
 

@@ -126,6 +126,9 @@ class RedisTrajectoryStore final : public TrajectoryStore {
   absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step) override {
     return batches_.Next(epoch, step);
   }
+  absl::StatusOr<std::vector<SampleView>> ReadSamples(const std::vector<SampleKey>& keys) override {
+    return batches_.Read(keys);
+  }
   absl::StatusOr<CommitReceipt> CommitStep(int64_t epoch, int64_t step,
                                            const std::vector<int64_t>& ordinals,
                                            const std::string& content_hash) override {

@@ -21,6 +21,7 @@ extern const RedisScript kEndRow;
 extern const RedisScript kRevokeWorker;
 extern const RedisScript kOpenEpoch;
 extern const RedisScript kNextBatch;
+extern const RedisScript kReadSamples;
 extern const RedisScript kCommitStep;
 extern const RedisScript kMarkDurable;
 extern const RedisScript kDropCorrupt;

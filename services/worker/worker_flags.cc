@@ -35,6 +35,22 @@ void AddDatastoreFlags(const Command& app, DatastoreFlags& flags) {
       .Needs(tls);
 }
 
+std::vector<std::string> DatastoreArguments(const DatastoreFlags& flags) {
+  std::vector<std::string> arguments = {"--redis", flags.address};
+  const auto add = [&arguments](const char* name, const std::string& value) {
+    if (!value.empty()) arguments.insert(arguments.end(), {name, value});
+  };
+  add("--redis-user", flags.username);
+  add("--redis-password-file", flags.password_file);
+  if (!flags.tls.enabled) return arguments;
+  arguments.emplace_back("--redis-tls");
+  add("--redis-tls-ca", flags.tls.ca);
+  add("--redis-tls-cert", flags.tls.cert);
+  add("--redis-tls-key", flags.tls.key);
+  add("--redis-tls-name", flags.tls.server_name);
+  return arguments;
+}
+
 absl::StatusOr<RedisOptions> MakeRedisOptions(const DatastoreFlags& flags, double time_scale) {
   const std::optional<HostPort> parsed = ParseHostPort(flags.address);
   if (!parsed.has_value() || parsed->port == 0) {

@@ -22,6 +22,8 @@ struct DatastoreFlags {
 };
 // Adds --redis, --redis-user, --redis-password-file and --redis-tls*.
 void AddDatastoreFlags(const Command& app, DatastoreFlags& flags);
+// Arguments that give a child process the same flags. It inherits a password in the environment.
+std::vector<std::string> DatastoreArguments(const DatastoreFlags& flags);
 // Reads the password. Connect timeouts and back-offs are multiplied by `time_scale`.
 // INVALID_ARGUMENT naming the flag or a file that cannot be used; NOT_FOUND: no password file.
 absl::StatusOr<RedisOptions> MakeRedisOptions(const DatastoreFlags& flags, double time_scale);

@@ -12,21 +12,28 @@
 namespace freshet {
 namespace {
 
-absl::StatusOr<RedisDatastore> OpenDatastore(const runtime::WorkerFlags& flags) {
-  FRESHET_ASSIGN_OR_RETURN(RedisOptions options,
-                           runtime::MakeRedisOptions(flags.datastore, flags.time_scale));
+absl::StatusOr<RedisDatastore> OpenDatastore(const runtime::DatastoreFlags& flags,
+                                             double time_scale) {
+  FRESHET_ASSIGN_OR_RETURN(RedisOptions options, runtime::MakeRedisOptions(flags, time_scale));
   return OpenRedisDatastore(std::move(options));
 }
 
 }  // namespace
+
+absl::StatusOr<StoreOpener> MakeStoreOpener(const runtime::DatastoreFlags& flags,
+                                            double time_scale) {
+  FRESHET_ASSIGN_OR_RETURN(RedisDatastore datastore, OpenDatastore(flags, time_scale));
+  return std::move(datastore.open_store);
+}
 
 std::unique_ptr<WorkerProcess> WorkerProcess::Create(const runtime::WorkerFlags& flags,
                                                      cluster::v1::Role role,
                                                      StoreWrapper wrap_store) {
   absl::StatusOr<runtime::WorkerAgentOptions> agent =
       runtime::MakeAgentOptions(flags, role, Version());
-  absl::StatusOr<RedisDatastore> datastore =
-      agent.ok() ? OpenDatastore(flags) : absl::StatusOr<RedisDatastore>(agent.status());
+  absl::StatusOr<RedisDatastore> datastore = agent.ok()
+                                                 ? OpenDatastore(flags.datastore, flags.time_scale)
+                                                 : absl::StatusOr<RedisDatastore>(agent.status());
   if (!datastore.ok()) {
     std::fprintf(stderr, "freshet-%s: %s\n", RoleName(role), Message(datastore.status()).c_str());
     return nullptr;

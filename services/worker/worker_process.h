@@ -21,6 +21,11 @@ namespace freshet {
 using StoreWrapper =
     std::function<std::unique_ptr<TrajectoryStore>(std::unique_ptr<TrajectoryStore>)>;
 
+// Opens the jobs' stores, for a process that runs no jobs itself. Opens no connection. Errors of
+// MakeRedisOptions.
+absl::StatusOr<StoreOpener> MakeStoreOpener(const runtime::DatastoreFlags& flags,
+                                            double time_scale);
+
 // What the main() of every worker that runs jobs needs: the datastore, channels to other members, a
 // metrics registry, and a log that is sent to the controller. Must outlive the works of the
 // process.

@@ -15,6 +15,7 @@ import atexit
 import collections
 import concurrent.futures
 import glob
+import itertools
 import hashlib
 import json
 import os
@@ -270,6 +271,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=25)
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--full", action="store_true", help="use the real engine and model")
+    parser.add_argument("--ranks", action="store_true", help="with --full: only seeds whose trainer has several ranks")
     parser.add_argument("--deaf", action="store_true", help="instead: one run in which no call reaches an engine")
     parser.add_argument("--jobs", type=int, default=2, help="concurrent runs")
     parser.add_argument("--keep", action="store_true", help="also keep the evidence of passed runs")
@@ -281,7 +283,11 @@ def main():
         report("deaf engines", violations, summary, folder, options.keep)
         print(f"{int(not violations)} passed, {int(bool(violations))} failed")
         return 1 if violations else 0
-    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    if options.ranks and not options.full:
+        parser.error("--ranks: needs --full")
+    seeds = list(itertools.islice(
+        (seed for seed in itertools.count(options.first_seed) if not options.ranks or variant(seed, True)[2] > 1),
+        options.seeds))
     variants = {seed: variant(seed, options.full) for seed in seeds}
     if any(kind[0] == "services" for kind in variants.values()) and (missing := services.missing()):
         print(f"without services: {services.PYTHON} lacks {missing}; FRESHET_TEST_PYTHON selects another interpreter")

@@ -48,6 +48,47 @@ TEST_P(TrajectoryStoreContract, NextBatchIsIdempotent) {
   EXPECT_EQ(Now(GroupState::kClaimed), 2);
 }
 
+TEST_P(TrajectoryStoreContract, ReadSamplesGivesWhatABatchHolds) {
+  OpenEpoch();
+  Produce(2, 0);
+  EXPECT_TRUE(absl::IsNotFound(store().ReadSamples({{1, 0, 1}}).status())) << "not claimed";
+  const NextBatchReply batch = NextBatch(1);
+  const auto read = [this] { return store().ReadSamples({{1, 0, 1}, {0, 0, 0}, {1, 0, 0}}); };
+  const auto expect_samples = [&] {
+    const absl::StatusOr<std::vector<SampleView>> samples = read();
+    ASSERT_TRUE(samples.ok()) << samples.status();
+    ASSERT_EQ(samples->size(), 3u);
+    const SampleView& expected = batch.groups[1].samples[1].sample;
+    const SampleView& sample = (*samples)[0];
+    EXPECT_EQ(sample.uid, expected.uid);
+    EXPECT_EQ(sample.prompt->prompt_ids, expected.prompt->prompt_ids);
+    EXPECT_EQ(sample.response->response_ids, expected.response->response_ids);
+    EXPECT_EQ(sample.response->behavior_logprobs, expected.response->behavior_logprobs);
+    EXPECT_EQ(sample.response->spans, expected.response->spans);
+    EXPECT_EQ(sample.score, nullptr);
+    EXPECT_EQ((*samples)[1].uid, "job/0/0/0");
+    EXPECT_EQ((*samples)[2].uid, "job/1/0/0");
+  };
+  expect_samples();
+  EXPECT_EQ(Now(GroupState::kClaimed), 2);
+  Train(1);
+  expect_samples();
+  ASSERT_TRUE(store().MarkDurable(epoch_, 1, "sha").ok());
+  expect_samples();
+  EXPECT_TRUE(store().ReadSamples({})->empty());
+  for (const SampleKey& key : {SampleKey{1, 1, 0}, {1, 0, 2}, {1, 0, -1}, {7, 0, 0}}) {
+    EXPECT_TRUE(absl::IsNotFound(store().ReadSamples({key}).status())) << key.ordinal;
+  }
+}
+
+TEST_P(TrajectoryStoreContract, ReadSamplesRefusesABatchThatANewEpochHasPutBack) {
+  OpenEpoch();
+  Produce(2, 0);
+  NextBatch(1);
+  OpenEpoch();
+  EXPECT_TRUE(absl::IsNotFound(store().ReadSamples({{0, 0, 0}}).status()));
+}
+
 TEST_P(TrajectoryStoreContract, NextBatchTakesTheOldestVersionFirst) {
   options_.staleness.max = 2;
   OpenEpoch();

@@ -132,6 +132,11 @@ TEST_P(TrajectoryStoreCurationContract, ASuccessReplacesTheWorstSampleOfALaterGr
   EXPECT_EQ(copy.sample.response->response_ids, std::vector<int32_t>(4, 1));
   EXPECT_EQ(copy.sample.prompt->ordinal, ordinal);
   EXPECT_EQ(copy.min_version, 0) << "older than the bound 1";
+  const auto read = store().ReadSamples({copy.sample.key});
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->front().replay_of, "job/0/0/1");
+  EXPECT_EQ(read->front().response->response_ids, copy.sample.response->response_ids);
+  EXPECT_TRUE(absl::IsNotFound(store().ReadSamples({{ordinal, 0, 1}}).status())) << "replaced";
   const std::vector<LedgerRow> replaced = Ledger(LedgerEvent::kDropped);
   ASSERT_EQ(replaced.size(), 1u);
   EXPECT_EQ(replaced[0].uid, StrCat("job/", ordinal, "/0/1"));

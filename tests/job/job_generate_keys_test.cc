@@ -56,8 +56,8 @@ TEST(GenerateKeys, KeysOfTrainingAreRefusedOneByOne) {
   for (const char* key :
        {"trainer.minibatches_per_step=2", "trainer.threads=2",
         "trainer.activation_checkpointing=true", "trainer.ranks=2", "trainer.device=cuda",
-        "trainer.sharding=full", "checkpoint.dtype=bf16", "checkpoint.keep_every=4",
-        "checkpoint.keep_best=1", "staleness.policy=mask"}) {
+        "trainer.sharding=full", "trainer.rank_wait_ms=5", "checkpoint.dtype=bf16",
+        "checkpoint.keep_every=4", "checkpoint.keep_best=1", "staleness.policy=mask"}) {
     const std::string name(key, std::string_view(key).find('='));
     EXPECT_THAT(ErrorLines(Generate(), {key}),
                 ElementsAre(AllOf(HasSubstr(name), HasSubstr("has no meaning with kind generate"))))

@@ -98,7 +98,7 @@ TEST(Overrides, FaultsNameSet) {
            Case{"trainer=5",
                 "--set: trainer: expected a block with the keys steps, minibatches_per_step, "
                 "max_tokens_per_microbatch, threads, activation_checkpointing, ranks, device, "
-                "sharding, got "
+                "sharding, rank_wait_ms, got "
                 "'5'"},
            Case{"eval={rows: [}", "--set: eval: the value is not valid YAML: illegal flow end"},
            Case{"rollout.stop_token_ids.x=1",

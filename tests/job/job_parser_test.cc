@@ -80,7 +80,7 @@ TEST(ParseJob, NameOfAnUnknownKeyIsSuggested) {
            Case{7, "trainer: {steps: 1, banana: 2}",
                 "job.yaml:7: trainer.banana: unknown key; the keys here are steps, "
                 "minibatches_per_step, max_tokens_per_microbatch, threads, "
-                "activation_checkpointing, ranks, device, sharding"},
+                "activation_checkpointing, ranks, device, sharding, rank_wait_ms"},
            Case{6, "reward: {components: {exact: {type: exact_match, wieght: 1}}}",
                 "job.yaml:6: reward.components.exact.wieght: unknown key; did you mean weight?"},
        }) {
@@ -114,7 +114,7 @@ TEST(ParseJob, WrongTypesAreFaults) {
            Case{"trainer: [1]",
                 "job.yaml:7: trainer: expected a block with the keys steps, minibatches_per_step, "
                 "max_tokens_per_microbatch, threads, activation_checkpointing, ranks, device, "
-                "sharding, got "
+                "sharding, rank_wait_ms, got "
                 "a list"},
        }) {
     EXPECT_THAT(ErrorLines(MinimalJobWith(7, c.trainer)), ElementsAre(c.error)) << c.trainer;

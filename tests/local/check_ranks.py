@@ -144,7 +144,8 @@ class RankedCluster(Processes):
     def command(self, name):
         if name != "rank-1":
             return super().command(name)
-        return [self.program("rank"), "--rank", "1", "--ranks", "2", "--rendezvous", self.grpc["trainer-0"]]
+        return [self.program("rank"), "--rank", "1", "--ranks", "2", "--rendezvous", self.grpc["trainer-0"],
+                "--redis", self.redis_address(name)]
 
     def flags(self, name):
         return ["--ranks", "2"] if name == "trainer-0" else []

@@ -31,6 +31,7 @@ class RecordedLearner final : public Learner {
   std::vector<std::string> LostRanks() const override { return learner_->LostRanks(); }
   bool StateLost() const override { return learner_->StateLost(); }
   std::string WaitsFor() const override { return learner_->WaitsFor(); }
+  void Stop() override { learner_->Stop(); }
 
  private:
   const std::shared_ptr<Learner> learner_;

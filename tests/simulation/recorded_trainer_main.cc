@@ -11,7 +11,9 @@
 
 int main(int argc, char** argv) {
   using namespace freshet;
-  if (argc == 2 && std::string_view(argv[1]) == kRankCommand) return RunRankProcess();
+  if (argc >= 2 && std::string_view(argv[1]) == kRankCommand) {
+    return RunRankProcess(argc - 1, argv + 1);
+  }
   PolicyLearnerFactory learners(SystemClock::Get());
   const std::unique_ptr<History> history = History::FromEnvironment("trainer");
   if (history == nullptr) return RunTrainerProcess(argc, argv, learners, OpenBackend);

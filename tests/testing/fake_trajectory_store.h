@@ -229,6 +229,9 @@ class FakeTrajectoryStore final : public TrajectoryStore {
   absl::StatusOr<int64_t> RevokeWorker(const std::string&) override { return None(); }
   absl::StatusOr<OpenEpochReply> OpenEpochFor(const EpochRequest&) override { return None(); }
   absl::StatusOr<NextBatchReply> NextBatch(int64_t, int64_t) override { return None(); }
+  absl::StatusOr<std::vector<SampleView>> ReadSamples(const std::vector<SampleKey>&) override {
+    return None();
+  }
   absl::StatusOr<CommitReceipt> CommitStep(int64_t, int64_t, const std::vector<int64_t>&,
                                            const std::string&) override {
     return None();

@@ -62,6 +62,9 @@ class ForwardingTrajectoryStore : public TrajectoryStore {
   absl::StatusOr<NextBatchReply> NextBatch(int64_t epoch, int64_t step) override {
     return store_.NextBatch(epoch, step);
   }
+  absl::StatusOr<std::vector<SampleView>> ReadSamples(const std::vector<SampleKey>& keys) override {
+    return store_.ReadSamples(keys);
+  }
   absl::StatusOr<CommitReceipt> CommitStep(int64_t epoch, int64_t step,
                                            const std::vector<int64_t>& ordinals,
                                            const std::string& content_hash) override {

@@ -61,7 +61,8 @@ class Learner {
   // Trains on exactly these groups, in this order. On error the weights must not be published.
   // FAILED_PRECONDITION if loss or gradient is not finite (the message says which) and the weights
   // are unchanged; ABORTED if it is so in a later minibatch of the step; UNAVAILABLE if
-  // StateLost(). After this and other errors the weights may have changed.
+  // StateLost(). After this and other errors the weights may have changed. CANCELLED: Stop, while
+  // it waited for ranks; the weights are unchanged.
   virtual absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
                                                     const std::vector<TrainGroup>& groups) = 0;
 
@@ -86,6 +87,8 @@ class Learner {
   virtual std::vector<std::string> LostRanks() const = 0;
   // Which ranks a step waits for, and what they do; "": it does not wait. Thread-safe.
   virtual std::string WaitsFor() const = 0;
+  // The job stops: TrainStep waits for no missing ranks any more. Thread-safe.
+  virtual void Stop() = 0;
 };
 
 // A learner of one process: it has no other ranks.
@@ -96,6 +99,7 @@ class SingleProcessLearner : public Learner {
   bool StateLost() const override { return false; }
   std::vector<std::string> LostRanks() const override { return {}; }
   std::string WaitsFor() const override { return ""; }
+  void Stop() override {}
 };
 
 }  // namespace freshet

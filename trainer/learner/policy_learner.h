@@ -66,6 +66,7 @@ struct PolicyLearnerOptions {
 // What a rank is doing.
 enum class RankPhase {
   kIdle,
+  kReading,     // its samples from the store
   kComputing,   // its share of a minibatch
   kExchanging,  // all-gather of outcomes
   kSumming,     // all-reduce of gradients

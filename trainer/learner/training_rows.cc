@@ -175,6 +175,33 @@ std::vector<std::vector<double>> Means(const std::vector<TrainGroup>& groups,
 
 }  // namespace
 
+absl::StatusOr<PackTree> BuildTree(const std::vector<const SampleView*>& samples,
+                                   TrainingRows::Columns& columns) {
+  const auto& [sequences, shared] = columns.source;
+  PackTree tree;
+  if (shared == 0 && !samples.empty()) tree.prefix = samples.front()->prompt->prompt_ids;
+  for (size_t s = 0; s < samples.size(); ++s) {
+    const Response& response = *samples[s]->response;
+    const auto [first, end] = sequences[s].tokens;
+    if (first < 0 || shared < 0 || end > std::ssize(response.response_ids) ||
+        int64_t{first} + shared >= end) {
+      return InvalidArgument("sample ", samples[s]->uid, " has no tokens ", first, " + ", shared,
+                             " to ", end);
+    }
+    const auto begin = first + shared;
+    const auto ids = response.response_ids.begin();
+    if (shared > 0 && s == 0) tree.prefix.assign(ids + first, ids + begin);
+    tree.suffixes.emplace_back(ids + begin, ids + end);
+    columns.behavior_logprobs.insert(columns.behavior_logprobs.end(),
+                                     response.behavior_logprobs.begin() + begin,
+                                     response.behavior_logprobs.begin() + end);
+    columns.sequence_index.insert(columns.sequence_index.end(), static_cast<size_t>(end - begin),
+                                  columns.num_sequences++);
+  }
+  if (tree.prefix.empty()) return InvalidArgument("a tree without a prefix");
+  return tree;
+}
+
 absl::StatusOr<TrainingRows> MakeTrainingRows(const std::vector<TrainGroup>& groups,
                                               AdvantageKind advantage, bool whole_responses,
                                               const std::optional<TurnCredit>& credit,
@@ -196,36 +223,31 @@ absl::StatusOr<TrainingRows> MakeTrainingRows(const std::vector<TrainGroup>& gro
   rows.advantages = Means(groups, by_token);
   for (size_t g = 0; g < groups.size(); ++g) {
     for (const Branches& branches : whole_responses ? Divide(groups[g]) : OneTree(groups[g])) {
-      PackTree& tree = rows.trees.emplace_back();
-      TrainingRows::Columns& columns = rows.columns.emplace_back();
-      rows.groups.push_back(g);
+      TrainingRows::Columns columns;
+      columns.source.shared = branches.shared;
       std::vector<size_t>& samples = rows.samples.emplace_back();
+      std::vector<const SampleView*> views;
+      for (const auto& [s, tokens] : branches.sequences) {
+        const SampleView& view = groups[g].samples[s].sample;
+        if (whole_responses && branches.shared == 0) {
+          return InvalidArgument("sample ", view.uid, " begins with a sampled token");
+        }
+        columns.source.sequences.push_back({view.key, tokens});
+        views.push_back(&view);
+        samples.push_back(s);
+      }
+      FRESHET_ASSIGN_OR_RETURN(PackTree tree, BuildTree(views, columns));
       for (const auto& [s, tokens] : branches.sequences) {
         const TrainSample& sample = groups[g].samples[s];
-        samples.push_back(s);
-        const Response& response = *sample.sample.response;
-        const auto begin = response.response_ids.begin() + tokens.begin;
-        if (!whole_responses) {
-          tree.prefix = sample.sample.prompt->prompt_ids;
-        } else if (branches.shared == 0) {
-          return InvalidArgument("sample ", sample.sample.uid, " begins with a sampled token");
-        } else {
-          tree.prefix.assign(begin, begin + branches.shared);
-        }
-        tree.suffixes.emplace_back(begin + branches.shared,
-                                   response.response_ids.begin() + tokens.end);
         const auto end = static_cast<size_t>(tokens.end);
         for (auto t = static_cast<size_t>(tokens.begin + branches.shared); t < end; ++t) {
-          columns.behavior_logprobs.push_back(response.behavior_logprobs[t]);
-          columns.sampled.push_back(response.loss_mask[t]);
+          columns.sampled.push_back(sample.sample.response->loss_mask[t]);
           columns.loss_mask.push_back(sample.loss_mask[t] != 0 ? 1.0F : 0.0F);
           columns.advantages.push_back(static_cast<float>(by_token[g][s].At(t)));
-          columns.sequence_index.push_back(columns.num_sequences);
-          rows.loss_tokens += sample.loss_mask[t] != 0 ? 1 : 0;
         }
-        ++columns.num_sequences;
-        ++rows.num_sequences;
       }
+      rows.groups.push_back(g);
+      rows.Add(std::move(tree), std::move(columns));
     }
   }
   return rows;

@@ -15,6 +15,16 @@
 
 namespace freshet {
 
+// The sequences of a tree, as parts of samples.
+struct TreeSource {
+  struct Sequence {
+    SampleKey sample;
+    TokenRange tokens;  // of its response
+  };
+  std::vector<Sequence> sequences;
+  int32_t shared = 0;  // leading tokens of each that are the prefix; 0: the group's prompt is
+};
+
 // A training batch as packed trees and per-token columns. A tree is a prompt group; its suffixes
 // are the group's responses, or their segments with the same number. A segment is a sequence. The
 // columns follow the order of PackedBatch targets.
@@ -32,6 +42,7 @@ struct TrainingRows {
     std::vector<int64_t> sequence_index;  // within the tree
     int64_t num_sequences = 0;
     std::vector<float> proximal_logprobs;  // empty: the current policy is the proximal one
+    TreeSource source;
 
     // Sequences without those whose policy was not asked, which have a tree of their own.
     int64_t SampledSequences() const {
@@ -54,6 +65,12 @@ struct TrainingRows {
     columns.push_back(std::move(tree_columns));
   }
 };
+
+// Builds the tree of `columns.source` from `samples`, those of its sequences in their order: also
+// sets the columns that samples hold (behavior_logprobs, sequence_index, num_sequences). Pure.
+// INVALID_ARGUMENT: tokens that a response does not have, or a sequence or prefix without tokens.
+absl::StatusOr<PackTree> BuildTree(const std::vector<const SampleView*>& samples,
+                                   TrainingRows::Columns& columns);
 
 // Pure. Advantages are computed over all given groups, because some kinds normalize over the batch.
 // INVALID_ARGUMENT for a sample without score, or rewards that ComputeAdvantages rejects.

@@ -106,8 +106,9 @@ absl::StatusOr<std::string> TrainerLoop::Stage(PolicyVersion policy) {
 absl::Status TrainerLoop::Train(FinishedStep& report) {
   const absl::Time start = clock_.Now();
   absl::StatusOr<TrainStepResult> trained = learner_.TrainStep(report.step, *report.groups);
-  // FAILED_PRECONDITION leaves the weights unchanged.
-  uncommitted_ = trained.ok() || !absl::IsFailedPrecondition(trained.status());
+  // These leave the weights unchanged.
+  uncommitted_ = trained.ok() || !(absl::IsFailedPrecondition(trained.status()) ||
+                                   absl::IsCancelled(trained.status()));
   if (!trained.ok()) return trained.status();
   report.result = *std::move(trained);
   report.train_seconds =
@@ -141,6 +142,7 @@ void TrainerLoop::TraceTrained(int64_t step, const std::vector<TrainGroup>& grou
 }
 
 absl::Status TrainerLoop::Run(std::stop_token stop) {
+  const std::stop_callback on_stop(stop, [this] { learner_.Stop(); });
   absl::Status status;
   while (status.ok() && policy_.version < options_.steps && !stop.stop_requested()) {
     const int64_t step = policy_.version + 1;

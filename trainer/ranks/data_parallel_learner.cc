@@ -40,6 +40,8 @@ DataParallelLearner::DataParallelLearner(std::shared_ptr<PolicyLearner> learner,
 
 DataParallelLearner::~DataParallelLearner() { Disband(); }
 
+void DataParallelLearner::Stop() { starter_->Stop(); }
+
 void DataParallelLearner::Disband() {
   learner_->SetRanks({});
   std::unique_ptr<RankGroup> group;
@@ -264,12 +266,18 @@ absl::Status DataParallelLearner::SendAll(RankWork::Kind kind) const {
 }
 
 absl::Status DataParallelLearner::Send(RankWork::Kind kind, int64_t step,
-                                       const std::vector<RankShare>& shares,
+                                       const std::shared_ptr<const Shares>& shares,
                                        int64_t largest_share) {
-  for (size_t rank = 1; rank < shares.size(); ++rank) {
-    RankWork work = ToProto(kind, step, shares[rank].minibatch);
-    work.set_largest_share(largest_share);
-    const absl::Status sent = group_->Send(static_cast<int>(rank), work);
+  for (size_t rank = 1; rank < shares->size(); ++rank) {
+    const auto make = [=](bool by_key) {
+      RankWork work = ToProto(kind, step, (*shares)[rank].minibatch, by_key);
+      work.set_largest_share(largest_share);
+      return work;
+    };
+    const bool by_key = group_->reads_rows();
+    const absl::Status sent =
+        group_->Send(static_cast<int>(rank), make(by_key),
+                     by_key ? [make] { return make(false); } : RankGroup::MakeWork());
     if (sent.ok()) continue;
     group_->communicator().Abort(Message(sent));
     return sent;
@@ -280,18 +288,19 @@ absl::Status DataParallelLearner::Send(RankWork::Kind kind, int64_t step,
 absl::Status DataParallelLearner::ComputeProximal(int64_t step, Minibatch& minibatch,
                                                   size_t ranks) {
   if (ranks == 1) return learner_->ComputeProximal(minibatch);
-  std::vector<RankShare> shares = DivideMinibatch(learner_->options().model, minibatch, ranks);
+  const auto shares =
+      std::make_shared<Shares>(DivideMinibatch(learner_->options().model, minibatch, ranks));
   int64_t largest = 0;
-  for (const RankShare& share : shares) {
+  for (const RankShare& share : *shares) {
     largest = std::max(largest, SuffixTokens(share.minibatch));
   }
   FRESHET_RETURN_IF_ERROR(Send(RankWork::KIND_PROXIMAL, step, shares, largest));
   FRESHET_ASSIGN_OR_RETURN(
       const std::vector<float> all,
-      GatherProximal(*learner_, group_->communicator(), shares[0].minibatch, largest));
+      GatherProximal(*learner_, group_->communicator(), shares->front().minibatch, largest));
   for (size_t rank = 0; rank < ranks; ++rank) {
     const auto of_rank = std::span(all).subspan(rank * static_cast<size_t>(largest));
-    AssignProximal(shares[rank].trees, of_rank, minibatch.rows);
+    AssignProximal((*shares)[rank].trees, of_rank, minibatch.rows);
   }
   return absl::OkStatus();
 }
@@ -299,10 +308,10 @@ absl::Status DataParallelLearner::ComputeProximal(int64_t step, Minibatch& minib
 absl::StatusOr<StepSums> DataParallelLearner::Update(int64_t step, const Minibatch& minibatch,
                                                      size_t ranks) {
   if (ranks == 1) return learner_->Update(step, minibatch);
-  const std::vector<RankShare> shares =
-      DivideMinibatch(learner_->options().model, minibatch, ranks);
+  const auto shares =
+      std::make_shared<const Shares>(DivideMinibatch(learner_->options().model, minibatch, ranks));
   FRESHET_RETURN_IF_ERROR(Send(RankWork::KIND_UPDATE, step, shares, /*largest_share=*/0));
-  return learner_->Update(step, shares[0].minibatch);
+  return learner_->Update(step, shares->front().minibatch);
 }
 
 }  // namespace freshet

@@ -52,8 +52,11 @@ class DataParallelLearner final : public Learner {
   std::vector<std::string> LostRanks() const override { return lost_; }
   std::vector<RankState> Ranks() const override;
   std::string WaitsFor() const override;
+  void Stop() override;
 
  private:
+  using Shares = std::vector<RankShare>;  // by rank
+
   absl::Status WithRanks(int64_t step, absl::FunctionRef<absl::Status(size_t ranks)> work);
   // Forms a group of up to `ranks`, or keeps the one there is.
   absl::Status Form(int ranks);
@@ -62,7 +65,7 @@ class DataParallelLearner final : public Learner {
   void Disband();
   void SetPhase(RankPhase phase);
   absl::Status Send(trainer::v1::RankWork::Kind kind, int64_t step,
-                    const std::vector<RankShare>& shares, int64_t largest_share);
+                    const std::shared_ptr<const Shares>& shares, int64_t largest_share);
   absl::Status SendAll(trainer::v1::RankWork::Kind kind) const;
   absl::StatusOr<std::string_view> WholeArena() const;
   // Lets every rank keep its shard of the weights. Null: not all can.

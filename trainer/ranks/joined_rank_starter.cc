@@ -12,10 +12,15 @@
 namespace freshet {
 namespace {
 
-constexpr absl::Duration kFirstPatience = absl::Minutes(2);
-constexpr absl::Duration kLaterPatience = absl::Seconds(10);  // and a second per GB of state
+constexpr absl::Duration kFirstWait = absl::Minutes(2);
+constexpr absl::Duration kLaterWait = absl::Seconds(10);  // and a second per GB of state
 
 }  // namespace
+
+absl::Duration RankWait(bool first, int64_t state_bytes, std::optional<absl::Duration> wanted) {
+  if (wanted.has_value()) return *wanted;
+  return first ? kFirstWait : kLaterWait + absl::Nanoseconds(state_bytes);
+}
 
 bool JoinedRankStarter::HasOthers(const std::vector<trainer::v1::RankReport>& group) const {
   return std::ranges::any_of(joined_->Ready(), [&group](int number) {
@@ -28,8 +33,7 @@ std::string JoinedRankStarter::WaitsFor() const {
 }
 
 absl::StatusOr<std::unique_ptr<RankGroup>> JoinedRankStarter::Start(int ranks) {
-  const absl::Duration patience =
-      started_ ? kLaterPatience + absl::Nanoseconds(options_.state_bytes) : kFirstPatience;
+  const absl::Duration patience = RankWait(!started_, options_.state_bytes, wait_);
   started_ = true;
   if (Ready() < ranks - 1) {
     FRESHET_LOG(Info) << "event=ranks_awaited missing=" << LogQuoted(joined_->Missing())
@@ -37,12 +41,12 @@ absl::StatusOr<std::unique_ptr<RankGroup>> JoinedRankStarter::Start(int ranks) {
   }
   std::vector<RankLink> links;
   waits_ = true;
-  std::vector<JoinedRanks::Rank> joined = joined_->Take(ranks - 1, patience);
+  std::vector<JoinedRanks::Rank> joined = joined_->Take(ranks - 1, patience, stop_.get_token());
   waits_ = false;
   for (JoinedRanks::Rank& rank : joined) {
     links.push_back({rank.number, std::move(rank.socket), std::make_unique<RankPeer>()});
   }
-  if (joined_->stopped()) return absl::CancelledError("the trainer ends");
+  if (joined_->stopped() || stop_.stop_requested()) return absl::CancelledError("the trainer ends");
   if (links.empty()) {
     return StatusOf(absl::StatusCode::kUnavailable, "no rank has joined in ",
                     absl::FormatDuration(patience), "; missing: ", joined_->Missing());

@@ -71,19 +71,34 @@ std::vector<int> JoinedRanks::Ready() const {
   return ReadyNow();
 }
 
-std::vector<JoinedRanks::Rank> JoinedRanks::Take(int most, absl::Duration timeout) {
+absl::Duration JoinedRanks::UntilNextUsable() const {
+  absl::Duration until = absl::InfiniteDuration();
+  for (const auto& [number, waiting] : waiting_) {
+    const auto losses = losses_.find(number);
+    if (losses == losses_.end() || losses->second.usable <= clock_.Now()) continue;
+    until = std::min(until, losses->second.usable - clock_.Now());
+  }
+  return until;
+}
+
+std::vector<JoinedRanks::Rank> JoinedRanks::Take(int most, absl::Duration timeout,
+                                                 const std::stop_token& stop) {
+  const std::stop_callback on_stop(stop, [this] {
+    const MutexLock lock(mu_);
+    changed_.NotifyAll();
+  });
   const absl::Time deadline = absl::Now() + timeout;
   const MutexLock lock(mu_);
   std::vector<int> ready = ReadyNow();
-  while (!stopped_ && std::ssize(ready) < most) {
+  while (!stopped_ && !stop.stop_requested() && std::ssize(ready) < most) {
     const absl::Duration left = deadline - absl::Now();
     if (left <= absl::ZeroDuration()) break;
-    changed_.WaitFor(mu_, left);
+    changed_.WaitFor(mu_, std::min(left, UntilNextUsable()));
     ready = ReadyNow();
   }
   std::vector<Rank> taken;
   for (const int number : ready) {
-    if (stopped_ || std::ssize(taken) >= most) break;
+    if (stopped_ || stop.stop_requested() || std::ssize(taken) >= most) break;
     taken.push_back({number, std::move(waiting_[number].socket)});
     waiting_.erase(number);
   }

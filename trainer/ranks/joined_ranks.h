@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -45,8 +46,8 @@ class JoinedRanks {
   // Numbers of those that wait and may be given, in ascending order.
   std::vector<int> Ready() const;
   // Takes up to `most` of those, as soon as there are so many, or those that are there after
-  // `timeout`. In the order of their numbers.
-  std::vector<Rank> Take(int most, absl::Duration timeout);
+  // `timeout`. In the order of their numbers. None after `stop`.
+  std::vector<Rank> Take(int most, absl::Duration timeout, const std::stop_token& stop = {});
   // Numbers of the others, for messages: "1, 3".
   std::string Missing() const;
 
@@ -62,6 +63,8 @@ class JoinedRanks {
   };
 
   std::vector<int> ReadyNow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Until the first rank that waits may be given again; infinite without one.
+  absl::Duration UntilNextUsable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const int ranks_;
   const Clock& clock_;

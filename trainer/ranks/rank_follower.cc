@@ -15,11 +15,13 @@
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "base/utf8.h"
 #include "collective/relay_communicator.h"
 #include "trainer/ranks/command_reader.h"
 #include "trainer/ranks/rank_group.h"
 #include "trainer/ranks/rank_work.h"
 #include "trainer/ranks/shard_sender.h"
+#include "trainer/ranks/stored_rows.h"
 
 namespace freshet {
 namespace {
@@ -31,7 +33,10 @@ using trainer::v1::RankWork;
 
 constexpr absl::Duration kReportPeriod = absl::Seconds(1);
 constexpr absl::Duration kReportTimeout = absl::Seconds(5);
+constexpr size_t kMaxTextBytes = 200;
 constexpr absl::Duration kStartTimeout = absl::Seconds(60);
+// For rank 0 to send them; it may be sending to other ranks.
+constexpr absl::Duration kTokensTimeout = absl::Minutes(10);
 
 // Tells rank 0 every second, and at every change, what this rank does.
 class Reports {
@@ -54,7 +59,7 @@ class Reports {
       const MutexLock lock(mu_);
       report_.set_state(state);
       report_.set_step(step);
-      report_.set_error(error);
+      report_.set_error(ValidUtf8(error, kMaxTextBytes));
       report_.clear_phase();
     }
     (void)Send();  // the thread notices if rank 0 is gone
@@ -64,6 +69,12 @@ class Reports {
     *report.mutable_shard_sent() = sent;
     const MutexLock lock(mu_);
     // The result must not be missing: rank 0 then sees that the link is lost.
+    if (!socket_.Send(report, kReportTimeout).ok()) socket_.Shutdown();
+  }
+  void SendNeedsTokens(const std::string& reason) {
+    RankReport report;
+    report.set_needs_tokens(ValidUtf8(reason, kMaxTextBytes));
+    const MutexLock lock(mu_);
     if (!socket_.Send(report, kReportTimeout).ok()) socket_.Shutdown();
   }
   absl::Status SendChunk(RelayGroup group, std::string bytes, absl::Duration timeout) {
@@ -160,15 +171,40 @@ void StageShard(int64_t number, const PolicyLearner& learner, int rank, ShardSen
                        << " reason=" << LogQuoted(Message(staged));
 }
 
+absl::StatusOr<std::vector<SampleView>> ReadsNothing(const std::vector<SampleKey>& /*keys*/) {
+  return DataLoss("rank 0 sends work without its tokens");
+}
+
+using ReadShare = std::function<absl::StatusOr<Minibatch>(const RankWork& work)>;
+
+// The share of `work`, with tokens from the store, or else from rank 0.
+absl::StatusOr<Minibatch> ReadOrAwaitShare(const RankWork& work, StoredRows& rows, Reports& reports,
+                                           CommandReader& commands) {
+  reports.SetPhase(RankPhase::kReading);
+  absl::StatusOr<Minibatch> share =
+      ShareOf(work, [&](const auto& keys) { return rows.Read(work.step(), keys); });
+  if (share.ok()) return share;
+  FRESHET_LOG(Warning) << "event=samples_not_read step=" << work.step()
+                       << " reason=" << LogQuoted(Message(share.status()))
+                       << " next=" << LogQuoted("rank 0 sends their tokens");
+  reports.SendNeedsTokens(Message(share.status()));
+  // Rank 0 sends no other work meanwhile: it needs this rank for the next collective operation.
+  FRESHET_ASSIGN_OR_RETURN(const RankCommand command, commands.Next(kTokensTimeout));
+  if (command.work().kind() != work.kind() || command.work().step() != work.step()) {
+    return DataLoss("rank 0 sends other work than that whose tokens are missing");
+  }
+  return ShareOf(command.work(), ReadsNothing);
+}
+
 absl::Status Do(const RankWork& work, PolicyLearner& learner, Communicator& communicator,
-                ShardSender& shards) {
+                ShardSender& shards, const ReadShare& read_share) {
   switch (work.kind()) {
     case RankWork::KIND_PROXIMAL: {
-      FRESHET_ASSIGN_OR_RETURN(Minibatch share, ShareOf(work));
+      FRESHET_ASSIGN_OR_RETURN(Minibatch share, read_share(work));
       return GatherProximal(learner, communicator, share, work.largest_share()).status();
     }
     case RankWork::KIND_UPDATE: {
-      FRESHET_ASSIGN_OR_RETURN(const Minibatch share, ShareOf(work));
+      FRESHET_ASSIGN_OR_RETURN(const Minibatch share, read_share(work));
       return learner.Update(work.step(), share).status();
     }
     case RankWork::KIND_SEND_WEIGHTS:
@@ -240,6 +276,11 @@ absl::Status Work(CommandReader& commands, const RankParts& parts, Reports& repo
     if (about_shard.has_abort_shard()) shards.Abort(about_shard.abort_shard());
   });
   const absl::Cleanup no_shards = [&] { commands.SetShardHandler({}); };
+  StoredRows rows(parts.open_store, start.job(), SystemClock::Get());
+  const ReadShare read_share = [&](const RankWork& work) {
+    return start.job().empty() ? ShareOf(work, ReadsNothing)
+                               : ReadOrAwaitShare(work, rows, reports, commands);
+  };
   int64_t step = 0;
   while (true) {
     reports.Set(RankReport::STATE_IDLE, step);
@@ -251,7 +292,7 @@ absl::Status Work(CommandReader& commands, const RankParts& parts, Reports& repo
     const RankWork& work = command.work();
     step = work.step();
     reports.Set(RankReport::STATE_TRAINING, step);
-    const absl::Status done = Do(work, *learner, *communicator, shards);
+    const absl::Status done = Do(work, *learner, *communicator, shards, read_share);
     if (const absl::Status failed = communicator->error(); !failed.ok()) return leave(failed);
     // After other errors rank 0 ends the group.
     if (!done.ok() && !absl::IsFailedPrecondition(done)) return done;

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "base/message_socket.h"
 #include "collective/communicator_backend.h"
+#include "datastore/trajectory_store.h"
 #include "freshet/trainer/v1/rank.pb.h"
 #include "trainer/learner/policy_learner.h"
 
@@ -19,6 +20,8 @@ struct RankParts {
       make_learner;  // without weights
   // One of those that rank 0 names, if it names any.
   OpenCommunicatorBackend open_backend;
+  // Of the job that rank 0 names, if it names one.
+  StoreOpener open_store;
   // Called when rank 0 is gone, on another thread; may end the process.
   std::function<void()> on_orphaned = [] {};
 };

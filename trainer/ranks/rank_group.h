@@ -2,6 +2,7 @@
 #define FRESHET_TRAINER_RANKS_RANK_GROUP_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,9 +29,14 @@ class RankGroup {
   virtual Communicator* background() { return nullptr; }
   // How many of the ranks share this machine's memory.
   virtual int here() const { return 1; }
+  // Whether the ranks read the rows of their work from the job's store.
+  virtual bool reads_rows() const { return false; }
   // Hands `work` to rank `rank` (1 ..). UNAVAILABLE or DEADLINE_EXCEEDED: the rank does not take
-  // it; the group is of no use afterwards.
-  virtual absl::Status Send(int rank, const trainer::v1::RankWork& work) = 0;
+  // it; the group is of no use afterwards. `with_tokens` makes the same work for a rank that cannot
+  // read its samples; it is called on any thread, until the next Send to this rank.
+  using MakeWork = std::function<trainer::v1::RankWork()>;
+  virtual absl::Status Send(int rank, const trainer::v1::RankWork& work,
+                            MakeWork with_tokens = nullptr) = 0;
   // What the ranks have staged as shard `number`; `ranges` are those of all ranks. Null: they
   // cannot send it.
   virtual std::shared_ptr<WeightShards> Shards(int64_t number,
@@ -52,6 +58,8 @@ class RankStarter {
   virtual bool HasOthers(const std::vector<trainer::v1::RankReport>& group) const = 0;
   // What Start waits for; "" if it does not. Thread-safe.
   virtual std::string WaitsFor() const { return ""; }
+  // Ends the wait of Start, also of a later one, with CANCELLED. Thread-safe.
+  virtual void Stop() {}
   // Starts up to `ranks` - 1 further ranks, as many as come in time, and connects to them.
   // UNAVAILABLE, with the reason: none comes, or one is lost again. CANCELLED: this process ends.
   virtual absl::StatusOr<std::unique_ptr<RankGroup>> Start(int ranks) = 0;

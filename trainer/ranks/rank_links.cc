@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/log.h"
 #include "base/message_socket.h"
 #include "base/mutex.h"
 #include "base/proto_time.h"
@@ -24,6 +25,7 @@ namespace {
 using trainer::v1::RankCommand;
 using trainer::v1::RankReport;
 using trainer::v1::RankStart;
+using trainer::v1::RankWork;
 
 // An upper bound: a rank that hangs is killed after `silence`.
 constexpr absl::Duration kSendTimeout = absl::Minutes(10);
@@ -129,6 +131,16 @@ class LinkedRank {
     const MutexLock lock(sending_);
     return socket_.Send(command, timeout);
   }
+  // See RankGroup::Send.
+  absl::Status SendWork(const RankWork& work, RankGroup::MakeWork with_tokens) {
+    {
+      const MutexLock lock(working_);
+      with_tokens_ = std::move(with_tokens);
+    }
+    RankCommand command;
+    *command.mutable_work() = work;
+    return Send(command, kSendTimeout);
+  }
   ShardCommands& shards() { return shards_; }
   RelayInbox& inbox(RelayGroup group) { return inboxes_[static_cast<size_t>(group)]; }
   int number() const { return link_.number; }
@@ -174,10 +186,32 @@ class LinkedRank {
         inbox(RelayGroup::kBackground).Put(std::move(*report.mutable_background()));
       } else if (report.has_shard_sent()) {
         shards_.End(report.shard_sent());
+      } else if (!report.needs_tokens().empty()) {
+        const absl::Status sent = SendTokens(report.needs_tokens(), silence);
+        if (!sent.ok()) {
+          Kill();
+          return StrCat("takes no tokens: ", Message(sent));
+        }
       } else {
         states.Report(index, report);
       }
     }
+  }
+
+  // No report is heard meanwhile, so a rank that hangs must not hold it up for long.
+  absl::Status SendTokens(const std::string& reason, absl::Duration silence) {
+    RankGroup::MakeWork make;
+    {
+      const MutexLock lock(working_);
+      make = std::exchange(with_tokens_, nullptr);
+    }
+    if (make == nullptr) return DataLoss("the rank has its tokens");
+    RankCommand command;
+    *command.mutable_work() = make();
+    FRESHET_LOG(Info) << "event=tokens_sent rank=" << link_.number
+                      << " step=" << command.work().step()
+                      << " reason=" << LogQuoted(ValidUtf8(reason, kMaxTextBytes));
+    return Send(command, silence + TransferTime(static_cast<int64_t>(command.ByteSizeLong())));
   }
 
   void Kill() {
@@ -193,6 +227,8 @@ class LinkedRank {
   RankLink link_;
   MessageSocket socket_;
   Mutex sending_;  // two groups send
+  Mutex working_;
+  RankGroup::MakeWork with_tokens_ ABSL_GUARDED_BY(working_);  // of the work in hand
   std::array<RelayInbox, kNumRelayGroups> inboxes_;
   ShardCommands shards_{[this](const RankCommand& command) { return Send(command, kSendTimeout); }};
   Notification ending_;
@@ -301,6 +337,7 @@ class LinkedRankGroup final : public RankGroup {
     FRESHET_RETURN_IF_ERROR(
         states_.AwaitJoining(options.start_timeout + TransferTime(options.state_bytes)));
     here_ = std::max(start.here(), 1);
+    reads_rows_ = !start.job().empty();
     const auto connect =
         [&](RelayGroup group, CommunicatorBackend* backend,
             const std::string& rendezvous) -> absl::StatusOr<std::unique_ptr<Communicator>> {
@@ -334,11 +371,10 @@ class LinkedRankGroup final : public RankGroup {
   Communicator& communicator() override { return *communicator_; }
   Communicator* background() override { return background_.get(); }
   int here() const override { return here_; }
-  absl::Status Send(int rank, const trainer::v1::RankWork& work) override {
-    RankCommand command;
-    *command.mutable_work() = work;
+  bool reads_rows() const override { return reads_rows_; }
+  absl::Status Send(int rank, const RankWork& work, MakeWork with_tokens) override {
     LinkedRank& to = *ranks_[static_cast<size_t>(rank) - 1];
-    const absl::Status sent = to.Send(command, kSendTimeout);
+    const absl::Status sent = to.SendWork(work, std::move(with_tokens));
     if (sent.ok()) return sent;
     return StatusOf(sent.code(), "rank ", to.number(), " takes no work: ", Message(sent));
   }
@@ -354,6 +390,7 @@ class LinkedRankGroup final : public RankGroup {
   LinkedRanks ranks_;
   std::unique_ptr<Communicator> communicator_, background_;
   int here_ = 1;
+  bool reads_rows_ = false;
 };
 
 }  // namespace

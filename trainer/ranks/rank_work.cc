@@ -1,6 +1,7 @@
 #include "trainer/ranks/rank_work.h"
 
 #include <algorithm>
+#include <map>
 #include <span>
 #include <utility>
 
@@ -14,25 +15,55 @@ namespace {
 using trainer::v1::RankReport;
 using trainer::v1::RankWork;
 
-RankWork::Tree TreeToProto(const PackTree& tree, const TrainingRows::Columns& columns) {
-  RankWork::Tree proto;
-  proto.mutable_prefix()->Assign(tree.prefix.begin(), tree.prefix.end());
-  for (const std::vector<int32_t>& suffix : tree.suffixes) {
-    proto.add_suffix_lengths(static_cast<int32_t>(suffix.size()));
-    proto.mutable_suffix_tokens()->Add(suffix.begin(), suffix.end());
+// Tokens with the same loss mask and advantage, which are those of a turn as a rule.
+void AddRuns(const TrainingRows::Columns& columns, RankWork::Tree& proto) {
+  const size_t tokens = columns.loss_mask.size();
+  for (size_t begin = 0; begin < tokens;) {
+    const float mask = columns.loss_mask[begin];
+    const float advantage = columns.advantages[begin];
+    size_t end = begin + 1;
+    while (end < tokens && columns.loss_mask[end] == mask && columns.advantages[end] == advantage) {
+      ++end;
+    }
+    proto.add_run_lengths(static_cast<int32_t>(end - begin));
+    proto.add_run_loss_masks(mask);
+    proto.add_run_advantages(advantage);
+    begin = end;
   }
-  const auto assign = [](auto* to, const std::vector<float>& from) {
-    to->Assign(from.begin(), from.end());
-  };
-  assign(proto.mutable_behavior_logprobs(), columns.behavior_logprobs);
-  assign(proto.mutable_loss_mask(), columns.loss_mask);
-  assign(proto.mutable_advantages(), columns.advantages);
-  assign(proto.mutable_proximal_logprobs(), columns.proximal_logprobs);
+}
+
+RankWork::Tree TreeToProto(const PackTree& tree, const TrainingRows::Columns& columns,
+                           bool by_key) {
+  RankWork::Tree proto;
+  if (by_key) {
+    proto.set_shared(columns.source.shared);
+    for (const auto& [sample, tokens] : columns.source.sequences) {
+      RankWork::Sequence& sequence = *proto.add_sequences();
+      sequence.set_ordinal(sample.ordinal);
+      sequence.set_attempt(sample.attempt);
+      sequence.set_index(sample.index);
+      sequence.set_begin(tokens.begin);
+      sequence.set_end(tokens.end);
+    }
+  } else {
+    proto.mutable_prefix()->Assign(tree.prefix.begin(), tree.prefix.end());
+    for (const std::vector<int32_t>& suffix : tree.suffixes) {
+      proto.add_suffix_lengths(static_cast<int32_t>(suffix.size()));
+      proto.mutable_suffix_tokens()->Add(suffix.begin(), suffix.end());
+    }
+    proto.mutable_behavior_logprobs()->Assign(columns.behavior_logprobs.begin(),
+                                              columns.behavior_logprobs.end());
+  }
+  proto.mutable_proximal_logprobs()->Assign(columns.proximal_logprobs.begin(),
+                                            columns.proximal_logprobs.end());
+  AddRuns(columns, proto);
   return proto;
 }
 
-absl::Status TreeFromProto(const RankWork::Tree& proto, PackTree& tree,
-                           TrainingRows::Columns& columns) {
+// The tree and the columns that samples hold, from the tokens in `proto`.
+absl::StatusOr<PackTree> TokensFromProto(const RankWork::Tree& proto,
+                                         TrainingRows::Columns& columns) {
+  PackTree tree;
   tree.prefix.assign(proto.prefix().begin(), proto.prefix().end());
   const int tokens = proto.suffix_tokens_size();
   int begin = 0;
@@ -44,25 +75,61 @@ absl::Status TreeFromProto(const RankWork::Tree& proto, PackTree& tree,
     columns.sequence_index.insert(columns.sequence_index.end(), static_cast<size_t>(length),
                                   columns.num_sequences++);
   }
-  const int proximal = proto.proximal_logprobs_size();
-  if (begin != tokens || proto.behavior_logprobs_size() != tokens ||
-      proto.loss_mask_size() != tokens || proto.advantages_size() != tokens ||
-      (proximal != tokens && proximal != 0) || tokens == 0 || tree.prefix.empty()) {
+  if (begin != tokens || proto.behavior_logprobs_size() != tokens || tree.prefix.empty()) {
     return DataLoss("a tree whose columns do not fit its ", tokens, " tokens");
   }
-  const auto assign = [](std::vector<float>& to, const auto& from) {
-    to.assign(from.begin(), from.end());
-  };
-  assign(columns.behavior_logprobs, proto.behavior_logprobs());
-  assign(columns.loss_mask, proto.loss_mask());
-  assign(columns.advantages, proto.advantages());
-  assign(columns.proximal_logprobs, proto.proximal_logprobs());
+  columns.behavior_logprobs.assign(proto.behavior_logprobs().begin(),
+                                   proto.behavior_logprobs().end());
+  return tree;
+}
+
+// The columns that rank 0 decides.
+absl::Status DecisionsFromProto(const RankWork::Tree& proto, TrainingRows::Columns& columns) {
+  const size_t tokens = columns.behavior_logprobs.size();
+  const int runs = proto.run_lengths_size();
+  bool fits = proto.run_loss_masks_size() == runs && proto.run_advantages_size() == runs;
+  for (int run = 0; run < runs && fits; ++run) {
+    const int64_t length = proto.run_lengths(run);
+    fits = length > 0 && static_cast<uint64_t>(length) <= tokens - columns.loss_mask.size();
+    if (!fits) break;
+    const auto count = static_cast<size_t>(length);
+    columns.loss_mask.insert(columns.loss_mask.end(), count, proto.run_loss_masks(run));
+    columns.advantages.insert(columns.advantages.end(), count, proto.run_advantages(run));
+  }
+  const auto proximal = static_cast<size_t>(proto.proximal_logprobs_size());
+  if (!fits || tokens == 0 || columns.loss_mask.size() != tokens ||
+      (proximal != tokens && proximal != 0)) {
+    return DataLoss("a tree whose columns do not fit its ", tokens, " tokens");
+  }
+  columns.proximal_logprobs.assign(proto.proximal_logprobs().begin(),
+                                   proto.proximal_logprobs().end());
   return absl::OkStatus();
+}
+
+SampleKey KeyOf(const RankWork::Sequence& sequence) {
+  return {sequence.ordinal(), sequence.attempt(), sequence.index()};
+}
+
+// The samples of the sequences of all trees, each once.
+absl::StatusOr<std::map<SampleKey, SampleView>> SamplesOf(const RankWork& work,
+                                                          const ReadSamples& read) {
+  std::map<SampleKey, SampleView> samples;
+  for (const RankWork::Tree& tree : work.trees()) {
+    for (const RankWork::Sequence& sequence : tree.sequences()) samples[KeyOf(sequence)];
+  }
+  if (samples.empty()) return samples;
+  std::vector<SampleKey> keys;
+  keys.reserve(samples.size());
+  for (const auto& [key, sample] : samples) keys.push_back(key);
+  FRESHET_ASSIGN_OR_RETURN(std::vector<SampleView> views, read(keys));
+  if (views.size() != keys.size()) return DataLoss("samples are missing");
+  for (size_t i = 0; i < keys.size(); ++i) samples[keys[i]] = std::move(views[i]);
+  return samples;
 }
 
 }  // namespace
 
-RankWork ToProto(RankWork::Kind kind, int64_t step, const Minibatch& share) {
+RankWork ToProto(RankWork::Kind kind, int64_t step, const Minibatch& share, bool by_key) {
   RankWork work;
   work.set_kind(kind);
   work.set_step(step);
@@ -70,19 +137,29 @@ RankWork ToProto(RankWork::Kind kind, int64_t step, const Minibatch& share) {
   work.set_total_sequences(share.normalizer.total_sequences);
   work.set_max_tokens(share.normalizer.max_tokens);
   for (size_t t = 0; t < share.rows.trees.size(); ++t) {
-    *work.add_trees() = TreeToProto(share.rows.trees[t], share.rows.columns[t]);
+    *work.add_trees() = TreeToProto(share.rows.trees[t], share.rows.columns[t], by_key);
   }
   return work;
 }
 
-absl::StatusOr<Minibatch> ShareOf(const RankWork& work) {
+absl::StatusOr<Minibatch> ShareOf(const RankWork& work, const ReadSamples& read) {
+  FRESHET_ASSIGN_OR_RETURN(const auto samples, SamplesOf(work, read));
   Minibatch share;
   share.normalizer = {work.total_tokens(), work.total_sequences(), work.max_tokens()};
-  for (const RankWork::Tree& tree : work.trees()) {
-    PackTree tokens;
+  for (const RankWork::Tree& proto : work.trees()) {
     TrainingRows::Columns columns;
-    FRESHET_RETURN_IF_ERROR(TreeFromProto(tree, tokens, columns));
-    share.rows.Add(std::move(tokens), std::move(columns));
+    std::vector<const SampleView*> views;
+    for (const RankWork::Sequence& sequence : proto.sequences()) {
+      const SampleKey key = KeyOf(sequence);
+      columns.source.sequences.push_back({key, {sequence.begin(), sequence.end()}});
+      views.push_back(&samples.at(key));
+    }
+    columns.source.shared = proto.shared();
+    absl::StatusOr<PackTree> tree =
+        views.empty() ? TokensFromProto(proto, columns) : BuildTree(views, columns);
+    if (!tree.ok()) return DataLoss(Message(tree.status()));
+    FRESHET_RETURN_IF_ERROR(DecisionsFromProto(proto, columns));
+    share.rows.Add(*std::move(tree), std::move(columns));
   }
   return share;
 }
@@ -91,6 +168,8 @@ const char* PhaseText(RankPhase phase) {
   switch (phase) {
     case RankPhase::kIdle:
       return "waits for work";
+    case RankPhase::kReading:
+      return "reads its samples";
     case RankPhase::kComputing:
       return "computes";
     case RankPhase::kExchanging:

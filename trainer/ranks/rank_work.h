@@ -2,21 +2,27 @@
 #define FRESHET_TRAINER_RANKS_RANK_WORK_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "collective/communicator.h"
+#include "datastore/trajectory_store.h"
 #include "freshet/trainer/v1/rank.pb.h"
 #include "trainer/learner/step_plan.h"
 
 namespace freshet {
 
-// Without `largest_share`.
+// Without `largest_share`. `by_key`: the rank reads the samples from the job's store.
 trainer::v1::RankWork ToProto(trainer::v1::RankWork::Kind kind, int64_t step,
-                              const Minibatch& share);
-// The share of `work`. DATA_LOSS: lengths that contradict each other.
-absl::StatusOr<Minibatch> ShareOf(const trainer::v1::RankWork& work);
+                              const Minibatch& share, bool by_key);
+// Reads samples, in the order of `keys`.
+using ReadSamples =
+    std::function<absl::StatusOr<std::vector<SampleView>>(const std::vector<SampleKey>& keys)>;
+// The share of `work`. `read` is called at most once. DATA_LOSS: lengths that contradict each
+// other. Errors of `read`.
+absl::StatusOr<Minibatch> ShareOf(const trainer::v1::RankWork& work, const ReadSamples& read);
 
 const char* PhaseText(RankPhase phase);
 // The collective operation that runs in `phase`; "": none.

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "base/data_roots.h"
 #include "base/unique_fd.h"
+#include "datastore/trajectory_store.h"
 #include "freshet/job/v1/job_spec.pb.h"
 #include "model/model_setup.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -20,6 +21,12 @@
 
 namespace freshet {
 
+// How a job's further ranks reach the store with its rows.
+struct RankStore {
+  std::string job;  // its id in the datastore; "": the ranks get their rows from rank 0
+  std::vector<std::string> arguments;  // with which child processes find the datastore
+};
+
 // Source of a job's weights.
 struct LearnerStart {
   const job::v1::JobSpec& spec;
@@ -29,6 +36,7 @@ struct LearnerStart {
   std::string first_checkpoint;  // version 0, the frozen reference, when resuming
   WarmupRows& rows;
   WarmupProgress progress;
+  RankStore store = {};
 };
 
 // A learner ready for its first step.
@@ -56,8 +64,9 @@ class LearnerFactory {
   virtual absl::Status UseRanks(std::shared_ptr<JoinedRanks> /*joined*/) {
     return absl::UnimplementedError("this trainer has no ranks");
   }
-  // Takes part in a group of ranks, led by the process behind `socket`, until that is closed.
-  virtual absl::Status RunRank(UniqueFd /*socket*/) {
+  // Takes part in a group of ranks, led by the process behind `socket`, until that is closed. The
+  // rank reads its rows from the job's store.
+  virtual absl::Status RunRank(UniqueFd /*socket*/, const StoreOpener& /*open_store*/) {
     return absl::UnimplementedError("this trainer has no ranks");
   }
 };

@@ -86,6 +86,11 @@ absl::Status CheckHook(const std::string& program) {
 
 // Serves as one of ranks 1 .. until the process is told to stop. Returns the exit code.
 int ServeRank(const runtime::WorkerFlags& flags, const RankFlags& ranks, LearnerFactory& learners) {
+  absl::StatusOr<StoreOpener> open_store = MakeStoreOpener(flags.datastore, flags.time_scale);
+  if (!open_store.ok()) {
+    std::fprintf(stderr, "freshet-trainer: %s\n", Message(open_store.status()).c_str());
+    return 2;
+  }
   RankRoleOptions options;
   options.rank = ranks.rank;
   options.ranks = ranks.ranks;
@@ -96,7 +101,7 @@ int ServeRank(const runtime::WorkerFlags& flags, const RankFlags& ranks, Learner
     channel.own_connection = true;
     return runtime::MakeChannel(ranks.rendezvous, channel);
   };
-  options.run = [&](UniqueFd socket) { return learners.RunRank(std::move(socket)); };
+  options.run = [&](UniqueFd socket) { return learners.RunRank(std::move(socket), *open_store); };
   if (const absl::Status usable = options.connect().status(); !usable.ok()) {
     std::fprintf(stderr, "freshet-trainer: --rendezvous: %s\n", Message(usable).c_str());
     return 2;
@@ -183,6 +188,9 @@ int RunTrainerProcess(int argc, char** argv, LearnerFactory& learners,
   }
   TrainingContext context;
   context.open_store = process->open_store();
+  context.store_arguments = runtime::DatastoreArguments(flags.datastore);
+  context.store_arguments.insert(context.store_arguments.end(),
+                                 {"--time-scale", StrCat(flags.time_scale)});
   context.events = &process->events();
   context.learners = &learners;
   context.roots = *roots;

@@ -198,7 +198,8 @@ absl::Status TrainingWork::StartLearner(const FoundCheckpoint* checkpoint, std::
                                                  << LogQuoted(StrCat("warm-up done, loss ", loss));
                              }
                              return !stop.stop_requested();
-                           }};
+                           },
+                           {assign_.job_id(), context_.store_arguments}};
   learner_ = {};  // from a checkpoint that was passed over
   FRESHET_ASSIGN_OR_RETURN(learner_, context_.learners->Start(start));
   return absl::OkStatus();

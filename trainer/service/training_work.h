@@ -40,6 +40,7 @@ class TrainerWeightPlane {
 // Dependencies of a trainer process's works; all must outlive them.
 struct TrainingContext {
   StoreOpener open_store;
+  std::vector<std::string> store_arguments;  // with which child processes open it
   EventLog* events = nullptr;
   LearnerFactory* learners = nullptr;
   DataRoots roots;  // roots of the files that jobs name

@@ -25,7 +25,7 @@
 {{- if ne .role "controller" }}
 - --controller={{ include "freshet.fullname" $root }}-controller.{{ include "freshet.namespace" $root }}.svc:7070
 {{- end }}
-{{- if and (ne .role "env") (ne (default "" .component) "trainer-rank") }}
+{{- if ne .role "env" }}
 {{- include "freshet.redisArgs" . }}
 {{- end }}
 {{- end -}}
@@ -181,7 +181,7 @@ role), pool, volumes, mounts, env, ports, annotations, initContainers.
 {{- $gpus := int (default dict $cfg.gpu).count -}}
 {{- $base := $root.Values.image.control -}}
 {{- if $compute }}{{ $base = ternary $root.Values.image.computeCuda $root.Values.image.compute (gt $gpus 0) }}{{ end -}}
-{{- $redis := and (ne $role "env") (ne $component "trainer-rank") -}}
+{{- $redis := ne $role "env" -}}
 {{- $redisTls := and $redis (not $root.Values.redis.enabled) (include "freshet.redisTls" $root) $root.Values.redis.external.tls.existingSecret -}}
 {{- $api := and (eq $role "controller") $cfg.kubernetesScaler -}}
 metadata:

@@ -55,6 +55,7 @@ class FakeLearner final : public SingleProcessLearner {
       return absl::UnavailableError(lost_ranks_.back());
     }
     if (on_train) on_train(step);
+    if (stopped_) return absl::CancelledError("the trainer ends");
     arena_ = StrCat("weights of step ", step);
     TrainStepResult result;
     result.tokens_trained = static_cast<int64_t>(groups.size());
@@ -74,6 +75,8 @@ class FakeLearner final : public SingleProcessLearner {
   }
   bool StateLost() const override { return state_lost_; }
   std::vector<std::string> LostRanks() const override { return lost_ranks_; }
+  void Stop() override { stopped_ = waits_for_ranks; }
+  bool waits_for_ranks = false;
   std::optional<int64_t> fails_at, loses_state_at, loses_ranks_at;
   std::function<void(int64_t)> on_train;
   double checkpoint_seconds = 0;  // of every step
@@ -81,6 +84,7 @@ class FakeLearner final : public SingleProcessLearner {
  private:
   Journal& journal_;
   bool state_lost_ = false;
+  bool stopped_ = false;
   std::vector<std::string> lost_ranks_;
   std::string arena_ = "weights of step 0";
 };

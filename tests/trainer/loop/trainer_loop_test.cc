@@ -183,6 +183,17 @@ TEST_F(TrainerLoopTest, StopSavesWhatWasCommitted) {
   EXPECT_EQ(CountOf("MarkDurable 2"), 1);
 }
 
+TEST_F(TrainerLoopTest, StopEndsAStepThatWaitsForRanksAndSavesWhatWasCommitted) {
+  Produce(8);
+  learner_.waits_for_ranks = true;
+  learner_.on_train = [&](int64_t step) {
+    if (step == 3) stop_.request_stop();
+  };
+  EXPECT_TRUE(absl::IsCancelled(StartAndRun()));
+  EXPECT_EQ(loop().committed(), 2);
+  EXPECT_THAT(Saved(), ElementsAre(2));
+}
+
 TEST_F(TrainerLoopTest, StopEndsAWaitForSamples) {
   options_.wait_slice = absl::Seconds(60);
   Notification waiting;

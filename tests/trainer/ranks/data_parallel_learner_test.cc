@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tests/trainer/learner/policy_learner_fixture.h"
+#include "tests/trainer/ranks/batch_store.h"
 #include "tests/trainer/ranks/thread_ranks.h"
 
 namespace freshet {
@@ -130,6 +131,24 @@ TEST_F(DataParallelLearnerTest, AnyNumberOfRanksGivesTheSameGradientAndStep) {
     EXPECT_DOUBLE_EQ(result.model_flops, expected.model_flops);
     EXPECT_EQ(result.advantages, expected.advantages);
   }
+}
+
+TEST_F(DataParallelLearnerTest, RanksThatReadTheirRowsFromTheStoreTakeTheSameSteps) {
+  options_.minibatches_per_step = 2;
+  const Ranked sent = MakeRanked(3);
+  const Ranked stored = MakeRanked(3);
+  const auto batch = std::make_shared<StoredBatch>();
+  stored.starter->open_store = OpensBatch(batch);
+  for (int64_t step = 1; step <= 2; ++step) {
+    const auto groups = OnPolicyGroups(*sent.policy, 5, static_cast<uint64_t>(step));
+    batch->Set(groups);
+    ASSERT_TRUE(sent.learner->TrainStep(step, groups).ok());
+    const auto result = stored.learner->TrainStep(step, groups);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->ranks, 3);
+  }
+  EXPECT_EQ(Weights(*stored.policy), Weights(*sent.policy));
+  EXPECT_GT(batch->read().size(), 0U);
 }
 
 TEST_F(DataParallelLearnerTest, StepsWithSeveralMinibatchesGiveTheSameCurve) {

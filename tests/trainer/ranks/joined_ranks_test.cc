@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <stop_token>
+#include <thread>
 #include <utility>
 
 #include "tests/testing/fake_clock.h"
@@ -86,6 +88,18 @@ TEST(JoinedRanks, AfterAStopNoneIsGiven) {
   joined.Add(1, std::move(first.first));
   joined.Stop();
   EXPECT_TRUE(joined.Take(1, absl::Minutes(1)).empty());
+}
+
+TEST(JoinedRanks, AStopEndsAWait) {
+  JoinedRanks joined(2);
+  std::stop_source stop;
+  std::thread stopping([&] { stop.request_stop(); });
+  EXPECT_TRUE(joined.Take(1, absl::Minutes(10), stop.get_token()).empty());
+  stopping.join();
+  auto first = Pair();
+  joined.Add(1, std::move(first.first));
+  EXPECT_TRUE(joined.Take(1, absl::Minutes(10), stop.get_token()).empty());
+  EXPECT_EQ(joined.Take(1, absl::ZeroDuration()).size(), 1U) << "for the next job";
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "base/message_socket.h"
 #include "collective/gloo_backend.h"
 #include "tests/trainer/learner/policy_learner_fixture.h"
+#include "tests/trainer/ranks/batch_store.h"
 #include "trainer/ranks/data_parallel_learner.h"
 #include "trainer/ranks/joined_rank_starter.h"
 #include "trainer/ranks/rank_follower.h"
@@ -33,6 +34,7 @@ class RankLinksTest : public PolicyLearnerFixture {
           return PolicyLearner::Create(options_, SystemClock::Get());
         };
         parts.open_backend = [](const std::string&) { return MakeGlooBackend(); };
+        parts.open_store = OpensBatch(batch_);
         const std::stop_callback leave(stop, [&socket] { socket.Shutdown(); });
         (void)RunRank(socket, parts);
       }
@@ -124,21 +126,74 @@ class RankLinksTest : public PolicyLearnerFixture {
     return received;
   }
 
+  const std::shared_ptr<StoredBatch> batch_ = std::make_shared<StoredBatch>();
   std::unique_ptr<MessageSocket> rank_;
   const std::shared_ptr<JoinedRanks> joined_ = std::make_shared<JoinedRanks>(4);
   std::vector<std::jthread> ranks_;
 };
 
+TEST(RankWaitTest, IsTheJobsOrFollowsFromWhatItWaitsFor) {
+  constexpr int64_t kGigabyte = 1'000'000'000;
+  EXPECT_EQ(RankWait(/*first=*/true, 3 * kGigabyte, {}), absl::Minutes(2));
+  EXPECT_EQ(RankWait(/*first=*/false, 3 * kGigabyte, {}), absl::Seconds(13));
+  EXPECT_EQ(RankWait(/*first=*/true, 3 * kGigabyte, absl::ZeroDuration()), absl::ZeroDuration());
+  EXPECT_EQ(RankWait(/*first=*/false, 3 * kGigabyte, absl::Seconds(90)), absl::Seconds(90));
+}
+
+TEST_F(RankLinksTest, ARankThatCannotReadItsSamplesGetsTheirTokensFromRankZero) {
+  options_.minibatches_per_step = 2;
+  const auto alone = MakeLearner();
+  const std::shared_ptr<PolicyLearner> policy = MakeLearner();
+  RankLinkOptions options;
+  options.start.set_job("job");
+  DataParallelLearner learner(policy, std::make_unique<JoinedRankStarter>(joined_, options),
+                              /*ranks=*/2);
+  Join(1);
+  for (int64_t step = 1; step <= 2; ++step) {
+    const auto groups = OnPolicyGroups(*alone, 5, static_cast<uint64_t>(step));
+    const auto expected = alone->TrainStep(step, groups);
+    batch_->Set(step == 1 ? std::vector<TrainGroup>() : groups);
+    if (step == 2) batch_->Fail({absl::DataLossError("bytes \xff are gone")});
+    const auto result = learner.TrainStep(step, groups);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->ranks, 2);
+    EXPECT_THAT(result->lost_ranks, testing::IsEmpty());
+    EXPECT_NEAR(result->grad_norm, expected->grad_norm, 1e-4 * expected->grad_norm);
+  }
+  EXPECT_THAT(batch_->read(), testing::Not(testing::IsEmpty())) << "what could be read";
+}
+
+TEST_F(RankLinksTest, ARankThatAsksForTokensThatItHasIsLost) {
+  RankLinkOptions options;
+  const auto group = ConnectRankTwo(options);
+  ASSERT_TRUE(group.ok()) << group.status();
+  RankReport report;
+  report.set_needs_tokens("it lies");
+  ASSERT_TRUE(rank_->Send(report, kPatience).ok());
+  EXPECT_THAT((*group)->LossReason(kPatience), testing::HasSubstr("rank 2 takes no tokens"));
+}
+
+TEST_F(RankLinksTest, AStopEndsTheWaitForRanks) {
+  DataParallelLearner learner(
+      MakeLearner(), std::make_unique<JoinedRankStarter>(joined_, RankLinkOptions()), /*ranks=*/2);
+  learner.Stop();
+  const auto groups = OnPolicyGroups(*MakeLearner(), 5, 1);
+  EXPECT_TRUE(absl::IsCancelled(learner.TrainStep(1, groups).status()));
+}
+
 TEST_F(RankLinksTest, RanksThatJoinTrainAsOneDoes) {
   const auto alone = MakeLearner();
   const std::shared_ptr<PolicyLearner> policy = MakeLearner();
-  DataParallelLearner learner(
-      policy, std::make_unique<JoinedRankStarter>(joined_, RankLinkOptions()), /*ranks=*/3);
+  RankLinkOptions options;
+  options.start.set_job("job");
+  DataParallelLearner learner(policy, std::make_unique<JoinedRankStarter>(joined_, options),
+                              /*ranks=*/3);
   Join(3);
   Join(1);
   for (int64_t step = 1; step <= 2; ++step) {
     const auto groups = OnPolicyGroups(*alone, 5, static_cast<uint64_t>(step));
     const auto expected = alone->TrainStep(step, groups);
+    batch_->Set(groups);
     const auto result = learner.TrainStep(step, groups);
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_EQ(result->ranks, 3);

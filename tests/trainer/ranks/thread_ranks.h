@@ -123,6 +123,8 @@ class ThreadRanks final : public RankStarter {
       ASSERT_TRUE(group_->sockets[0]->Receive(report, kRankPatience).ok());
     }
   }
+  // The ranks read their rows with it, unless it is null.
+  StoreOpener open_store;
   // Reduce-scatter of rank 1 whose result is infinite; -1: none.
   int overflows_at = -1;
   // Runs when a rank has got its state; `learner` is the rank's.
@@ -144,7 +146,7 @@ class ThreadRanks final : public RankStarter {
     const std::string rendezvous = *own->NewRendezvous();
     const std::string second_rendezvous = HasBackground() ? *gloo->NewRendezvous() : "";
     const int dies_at = dying_groups_-- > 0 ? dies_at_ : -1;
-    auto group = std::make_unique<Group>(in_group_);
+    auto group = std::make_unique<Group>(in_group_, open_store != nullptr);
     group_ = group.get();
     for (int rank = 1; rank < ranks; ++rank) {
       int ends[2];
@@ -156,6 +158,7 @@ class ThreadRanks final : public RankStarter {
         MessageSocket socket{UniqueFd(fd)};
         RankParts parts;
         parts.make_learner = [&](const trainer::v1::RankStart&) { return Make(rank); };
+        parts.open_store = open_store;
         parts.open_backend = [&](const std::string& name) {
           return std::make_shared<DyingBackend>(name == "gloo" ? MakeGlooBackend() : backend_(rank),
                                                 rank == 1 ? dies_at : -1,
@@ -168,6 +171,7 @@ class ThreadRanks final : public RankStarter {
       command.mutable_start()->set_number(rank + 5);
       command.mutable_start()->set_ranks(ranks);
       command.mutable_start()->set_backend("tested");
+      if (open_store != nullptr) command.mutable_start()->set_job("job");
       command.mutable_start()->set_background_backend("gloo");
       command.mutable_start()->set_rendezvous(rendezvous);
       command.mutable_start()->set_background_rendezvous(second_rendezvous);
@@ -187,7 +191,7 @@ class ThreadRanks final : public RankStarter {
 
  private:
   struct Group final : public RankGroup {
-    explicit Group(int& ranks) : in_group(ranks) {}
+    Group(int& ranks, bool reads) : in_group(ranks), reads(reads) {}
     ~Group() override {
       in_group = 0;
       connected = nullptr;
@@ -196,7 +200,8 @@ class ThreadRanks final : public RankStarter {
     }
     Communicator& communicator() override { return *connected; }
     Communicator* background() override { return second.get(); }
-    absl::Status Send(int rank, const trainer::v1::RankWork& work) override {
+    bool reads_rows() const override { return reads; }
+    absl::Status Send(int rank, const trainer::v1::RankWork& work, MakeWork) override {
       trainer::v1::RankCommand command;
       *command.mutable_work() = work;
       return sockets[static_cast<size_t>(rank) - 1]->Send(command, kRankPatience);
@@ -208,6 +213,7 @@ class ThreadRanks final : public RankStarter {
     std::vector<trainer::v1::RankReport> Reports() const override { return {}; }
 
     int& in_group;
+    const bool reads;
     std::vector<std::jthread> threads;
     std::vector<std::unique_ptr<MessageSocket>> sockets;
     std::unique_ptr<Communicator> connected, second;

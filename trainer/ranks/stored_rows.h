@@ -1,0 +1,47 @@
+#ifndef FRESHET_TRAINER_RANKS_STORED_ROWS_H_
+#define FRESHET_TRAINER_RANKS_STORED_ROWS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "datastore/trajectory_store.h"
+
+namespace freshet {
+
+// A rank's view of its job's store: reads the samples of its work, each once in a step. It tries
+// once, because rank 0 has the samples too. Not thread-safe.
+class StoredRows {
+ public:
+  // The store is opened by the first Read, or by a later one if that fails. `clock` must outlive
+  // it.
+  StoredRows(StoreOpener open, std::string job, const Clock& clock);
+
+  // Errors of the opener and of TrajectoryStore::ReadSamples; after UNAVAILABLE or
+  // PERMISSION_DENIED the same one for kStoreRest, without a try. DATA_LOSS: there is no opener.
+  absl::StatusOr<std::vector<SampleView>> Read(int64_t step, const std::vector<SampleKey>& keys);
+
+ private:
+  absl::Status Fetch(const std::vector<SampleKey>& keys);
+
+  const StoreOpener open_;
+  const std::string job_;
+  const Clock& clock_;
+  std::unique_ptr<TrajectoryStore> store_;
+  absl::Status outage_;
+  absl::Time tries_again_ = absl::InfinitePast();
+  int64_t step_ = -1;
+  std::map<SampleKey, SampleView> samples_;  // of step_
+};
+
+inline constexpr absl::Duration kStoreRest = absl::Seconds(30);
+
+}  // namespace freshet
+
+#endif  // FRESHET_TRAINER_RANKS_STORED_ROWS_H_
