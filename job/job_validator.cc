@@ -122,6 +122,19 @@ void CheckCredit(RuleContext& context) {
               "type than openai_agent, or with max_conversations above 1");
 }
 
+void CheckNotAsked(RuleContext& context) {
+  const JobSpec& spec = context.spec();
+  if (spec.loss().not_asked() != "duplicate" ||
+      !context.Usable({"loss", "environment.type", "team"})) {
+    return;
+  }
+  if (spec.has_team() && spec.environment().type() == "openai_agent") return;
+  context.Add(
+      "loss.not_asked",
+      "duplicate needs a policy of a team, with environment.type openai_agent: any other is "
+      "asked in all its episodes; remove it");
+}
+
 void CheckStaleness(RuleContext& context) {
   const JobSpec& spec = context.spec();
   const int64_t eta = spec.staleness().max();
@@ -273,6 +286,7 @@ std::vector<ConfigError> ValidateJob(const JobSpec& spec, const KeyPlaces& place
   CheckSteps(context);
   CheckGroupSize(context);
   CheckCredit(context);
+  CheckNotAsked(context);
   CheckStaleness(context);
   CheckFilter(context);
   CheckReplay(context);

@@ -36,6 +36,7 @@ class Resolver {
       CheckRange("entropy_coef", spec_.entropy_coef, 0, 1000);
     }
     ResolveSelection();
+    ResolveNotAsked();
     CheckAnchor();
     CheckGroups();
     if (errors_.empty()) {
@@ -185,6 +186,13 @@ class Resolver {
         }
       }
       spec_.token_weights.push_back({part.begin(), part.end(), part.weight()});
+    }
+  }
+
+  void ResolveNotAsked() {
+    spec_.duplicate = in_.not_asked() == "duplicate";
+    if (in_.has_not_asked() && !spec_.duplicate && in_.not_asked() != "drop") {
+      AddError("not_asked", StrCat(QuoteInput(in_.not_asked()), " is not one of drop, duplicate"));
     }
   }
 

@@ -92,6 +92,7 @@ std::string DescribeLoss(const LossSpec& spec) {
     out += StrCat(", token_weights: [", absl::StrJoin(spec.token_weights, ", ", AppendTokenWeight),
                   "]");
   }
+  if (spec.duplicate) out += ", not_asked: duplicate";
   return out + "}";
 }
 

@@ -105,6 +105,8 @@ struct LossSpec {
   double turn_entropy_share = 1;  // of each group's turns, those with the highest entropy bear loss
   std::optional<EntropyControl> entropy_control;
   std::vector<TokenWeight> token_weights;
+  // Samples count once more in place of those that were not asked (trainer/learner/duplicates.h).
+  bool duplicate = false;
   bool operator==(const LossSpec&) const = default;
 
   // Log-probs that PolicyLoss needs in addition to those of the current policy.

@@ -48,6 +48,8 @@ constexpr Field<StepMetrics> kStepFields[] = {
     {"loss_masked_samples", &StepMetrics::loss_masked_samples},
     {"loss_masked_tokens", &StepMetrics::loss_masked_tokens},
     {"loss_weighted_tokens", &StepMetrics::loss_weighted_tokens},
+    {"samples_not_asked", &StepMetrics::samples_not_asked},
+    {"samples_duplicated", &StepMetrics::samples_duplicated},
     {"staleness_mean", &StepMetrics::staleness_mean},
     {"staleness_p50", &StepMetrics::staleness_p50},
     {"staleness_max", &StepMetrics::staleness_max},

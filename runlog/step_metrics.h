@@ -38,7 +38,9 @@ struct StepMetrics {
   int64_t loss_masked_samples = 0;
   int64_t loss_masked_tokens = 0;
   int64_t loss_weighted_tokens = 0;
-  double staleness_mean = 0;  // weighted by tokens
+  int64_t samples_not_asked = 0;   // their policy was not asked: without loss
+  int64_t samples_duplicated = 0;  // counted once more in place of one of these
+  double staleness_mean = 0;       // weighted by tokens
   double staleness_p50 = 0;
   int64_t staleness_max = 0;
   std::map<int64_t, int64_t> staleness_tokens;  // age in versions -> trained tokens

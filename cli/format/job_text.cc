@@ -109,6 +109,9 @@ std::string LossRulesText(const StepMetrics& step) {
   add(step.loss_masked_tokens, "tokens");
   if (step.loss_weighted_tokens > 0)
     text += StrCat("; weighted ", step.loss_weighted_tokens, " tokens");
+  if (step.samples_not_asked > 0)
+    text += StrCat("; ", step.samples_not_asked, " samples not asked, ", step.samples_duplicated,
+                   " duplicated instead");
   return text;
 }
 

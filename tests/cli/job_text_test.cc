@@ -141,11 +141,14 @@ TEST(JobText, DescribesTheLossAndWhatItsRulesDid) {
   metrics.loss_masked_turns = 4;
   metrics.loss_masked_tokens = 57;
   metrics.loss_weighted_tokens = 12;
+  metrics.samples_not_asked = 5;
+  metrics.samples_duplicated = 3;
   job.add_recent_events()->set_metrics_json(ToJson(metrics));
   EXPECT_THAT(
       DescribeJob(job, Now(), {80, false}),
       AllOf(HasSubstr("loss        {advantage: grpo, "), HasSubstr(", turn_entropy_share: 0.8}\n"),
-            HasSubstr("staleness max 0; without loss 4 turns, 57 tokens; weighted 12 tokens")));
+            HasSubstr("staleness max 0; without loss 4 turns, 57 tokens; weighted 12 tokens; "
+                      "5 samples not asked, 3 duplicated instead")));
 }
 
 TEST(JobText, DescribesRanks) {

@@ -30,7 +30,7 @@ TEST(LossKeys, PresetsAreThoseOfTheTrainer) {
 TEST(LossKeys, ChoicesAreKnownToTheTrainer) {
   for (const std::string& path : std::vector<std::string>{
            "loss.advantage", "loss.surrogate", "loss.ratio", "loss.anchor", "loss.correction.kind",
-           "loss.kl.kind", "loss.aggregate", "loss.credit"}) {
+           "loss.kl.kind", "loss.aggregate", "loss.credit", "loss.not_asked"}) {
     const std::vector<std::string> allowed = Allowed(path);
     EXPECT_FALSE(allowed.empty()) << path;
     std::vector<std::string> names = allowed;

@@ -219,6 +219,7 @@ TEST(LossSpec, PrintedLineReadsBackAsTheSameLoss) {
   specs.emplace_back().anchor = AnchorKind::kNone;
   specs.emplace_back().clip.dual = 3;
   specs.emplace_back().correction = {CorrectionKind::kTis, 1e6, 0.25};
+  specs.emplace_back().duplicate = true;
   specs.emplace_back().turn_entropy_share = 0.8;
   specs.back().entropy_control = {0.25, 1};
   specs.back().token_weights = {{"<tool_call>", "</tool_call>", 2}, {"\"a\\\n: é{", "", 0.5}};

@@ -115,6 +115,16 @@ TEST(Policies, AgentsHaveTheSameGroupSize) {
   EXPECT_EQ(TeamErrors("  a:\n  b: {group_size: 3}\n"), "");
 }
 
+TEST(Policies, OnlyAnAgentOfATeamMayNotBeAsked) {
+  const std::string agents =
+      "  a: {environment: {type: openai_agent, address: \"h:1\"}}\n"
+      "  b: {environment: {type: openai_agent, address: \"h:2\"}, loss: {not_asked: duplicate}}\n";
+  EXPECT_EQ(TeamErrors(agents), "");
+  EXPECT_THAT(TeamErrors("  a: {loss: {not_asked: duplicate}}\n  b:\n"),
+              HasSubstr("team.yaml:10: policies.a.loss.not_asked: duplicate needs a policy of a "
+                        "team, with environment.type openai_agent"));
+}
+
 TEST(Policies, OverridesOfAPolicyAreNamedInErrors) {
   EXPECT_THAT(TeamErrors("  a:\n  b:\n", {"policies.a.seed=x"}),
               HasSubstr("--set: policies.a.seed: expected an integer"));

@@ -41,6 +41,7 @@ struct TrainStepResult {
   double logprob_diff = 0;  // nats, mean absolute difference
   ImportanceRatios importance_ratios;
   LossSelection selection;
+  int64_t duplicated_samples = 0;  // that count once more in place of one that was not asked
   int64_t tokens_trained = 0;
   double model_flops = 0;  // FLOPs needed by the model (model_flops.h); 0: unknown
   double optimizer_seconds = 0;

@@ -7,6 +7,7 @@
 
 #include "base/status_macros.h"
 #include "base/str_cat.h"
+#include "trainer/learner/duplicates.h"
 #include "trainer/learner/learning_rate.h"
 #include "trainer/learner/model_flops.h"
 
@@ -33,6 +34,7 @@ TrainStepResult StepResult(StepPlan plan, const StepSums& sums,
   result.optimizer_seconds = sums.optimizer_seconds;
   result.checkpoint_seconds = sums.checkpoint_seconds;
   result.selection = plan.selection;
+  result.duplicated_samples = plan.duplicated_samples;
   result.advantages = std::move(plan.advantages);
   return result;
 }
@@ -63,6 +65,7 @@ absl::StatusOr<StepPlan> PlanStep(const PolicyLearnerOptions& options, int64_t s
   const size_t parts = std::min(static_cast<size_t>(options.minibatches_per_step), groups.size());
   StepPlan plan;
   plan.step = step;
+  if (options.loss.duplicate) plan.duplicated_samples = AddDuplicates(groups, all);
   // With one minibatch the policy is its own proximal policy.
   plan.proximal = parts > 1 && options.loss.NeedsProximal();
   plan.minibatches.resize(parts);
@@ -71,8 +74,9 @@ absl::StatusOr<StepPlan> PlanStep(const PolicyLearnerOptions& options, int64_t s
   };
   for (size_t t = 0; t < all.trees.size(); ++t) {
     LossNormalizer& normalizer = minibatch_of(t).normalizer;
-    normalizer.total_tokens += static_cast<double>(all.columns[t].LossTokens());
-    normalizer.total_sequences += static_cast<double>(all.columns[t].SampledSequences());
+    normalizer.total_tokens += all.columns[t].LossWeight();
+    normalizer.total_sequences +=
+        static_cast<double>(all.columns[t].SampledSequences() + all.columns[t].duplicates);
   }
   FRESHET_ASSIGN_OR_RETURN(plan.selection,
                            SelectLossTokens(options.loss, options.tokenizer.get(), all));

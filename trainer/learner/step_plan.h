@@ -22,7 +22,8 @@ namespace freshet {
 // Rows of one optimizer step: all of them, or a rank's share.
 struct Minibatch {
   TrainingRows rows;
-  // Of the whole minibatch, also in a share, with the tokens that SelectLossTokens masks.
+  // Of the whole minibatch, also in a share, with the tokens that SelectLossTokens masks and with
+  // duplicates.
   LossNormalizer normalizer;
 };
 
@@ -34,6 +35,7 @@ struct StepPlan {
   bool proximal = false;
   std::vector<Minibatch> minibatches;
   LossSelection selection;
+  int64_t duplicated_samples = 0;
   // For every sample, in the shape of the groups.
   std::vector<std::vector<double>> advantages;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -36,11 +37,12 @@ struct TrainingRows {
   // Per tree, concatenated over its responses.
   struct Columns {
     std::vector<float> behavior_logprobs;
-    std::vector<float> loss_mask;
+    std::vector<float> loss_mask;  // 0, or how often the token counts in the loss (duplicates.h)
     std::vector<uint8_t> sampled;  // 1: written by the policy, also if its loss is masked
     std::vector<float> advantages;
     std::vector<int64_t> sequence_index;  // within the tree
     int64_t num_sequences = 0;
+    int64_t duplicates = 0;  // how often its sequences count in the loss beyond once each
     std::vector<float> proximal_logprobs;  // empty: the current policy is the proximal one
     TreeSource source;
 
@@ -51,6 +53,8 @@ struct TrainingRows {
     int64_t LossTokens() const {
       return std::count_if(loss_mask.begin(), loss_mask.end(), [](float m) { return m > 0; });
     }
+    // The loss-bearing tokens, each as often as it counts.
+    double LossWeight() const { return std::accumulate(loss_mask.begin(), loss_mask.end(), 0.0); }
   };
   std::vector<Columns> columns;
   std::vector<std::vector<double>> advantages;  // by group and sample

@@ -43,12 +43,15 @@ void AddTasks(const std::vector<TrainGroup>& groups, StepMetrics& metrics) {
   for (auto& [task, reward] : metrics.task_rewards) reward /= metrics.task_samples.at(task);
 }
 
-void AddLengths(const std::vector<TrainGroup>& groups, StepMetrics& metrics) {
+void AddAskedSamples(const std::vector<TrainGroup>& groups, StepMetrics& metrics) {
   std::vector<int64_t> lengths;
   for (const TrainGroup& group : groups) {
     for (const TrainSample& sample : group.samples) {
       const Response& response = *sample.sample.response;
-      if (response.finish == FinishReason::kNotAsked) continue;
+      if (response.finish == FinishReason::kNotAsked) {
+        ++metrics.samples_not_asked;
+        continue;
+      }
       lengths.push_back(static_cast<int64_t>(response.response_ids.size()));
     }
   }
@@ -121,7 +124,7 @@ StepMetrics SummarizeStep(const FinishedStep& report, const StoreStats& before,
   m.lineage = report.policy.lineage;
   AddRewards(*report.groups, m);
   if (has_tasks) AddTasks(*report.groups, m);
-  AddLengths(*report.groups, m);
+  AddAskedSamples(*report.groups, m);
   m.loss = result.loss;
   m.grad_norm = result.grad_norm;
   m.learning_rate = result.learning_rate;
@@ -136,6 +139,7 @@ StepMetrics SummarizeStep(const FinishedStep& report, const StoreStats& before,
   m.loss_masked_samples = result.selection.masked_samples;
   m.loss_masked_tokens = result.selection.masked_tokens;
   m.loss_weighted_tokens = result.selection.weighted_tokens;
+  m.samples_duplicated = result.duplicated_samples;
   StalenessSummary staleness = SummarizeStaleness(*report.groups, report.step - 1);
   m.staleness_mean = staleness.mean;
   m.staleness_p50 = staleness.p50;

@@ -41,6 +41,16 @@ absl::Status CheckMask(const at::Tensor& mask_N, int64_t size) {
   return absl::OkStatus();
 }
 
+absl::Status CheckCounts(const at::Tensor& mask_N, int64_t size) {
+  FRESHET_RETURN_IF_ERROR(CheckTensor("loss_mask", mask_N, size));
+  const at::Tensor counts_N = mask_N.to(at::kDouble);
+  const at::Tensor valid_N = at::logical_and(counts_N >= 0, counts_N == at::floor(counts_N));
+  if (!at::logical_and(valid_N, at::isfinite(counts_N)).all().item<bool>()) {
+    return InvalidArgument("loss_mask has an entry that is no whole number from 0 on");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckSequences(const at::Tensor& index_N, int64_t size, int64_t num_sequences) {
   FRESHET_RETURN_IF_ERROR(CheckTensor("sequence_index", index_N, size));
   if (index_N.scalar_type() != at::kLong) {
@@ -77,6 +87,7 @@ absl::Status CheckNormalizer(AggregateKind aggregate, const LossNormalizer& norm
 // cannot produce NaN and its gradient is exactly 0.
 struct Tokens {
   at::Tensor mask_N;     // bool
+  at::Tensor counts_N;   // the mask
   at::Tensor index_N;    // int64
   at::Tensor lengths_S;  // tokens with mask 1 of each sequence
   at::Tensor logprobs_N, proximal_N, behavior_N, ref_N, advantages_N, entropy_N;
@@ -116,13 +127,14 @@ at::ScalarType ComputeType(const at::Tensor& logprobs_N) {
 absl::StatusOr<Tokens> SelectTokens(const LossSpec& spec, const LossInputs& in) {
   const int64_t size = in.logprobs_N.defined() ? in.logprobs_N.numel() : 0;
   FRESHET_RETURN_IF_ERROR(CheckTensor("logprobs", in.logprobs_N, size));
-  FRESHET_RETURN_IF_ERROR(CheckMask(in.loss_mask_N, size));
+  FRESHET_RETURN_IF_ERROR(CheckCounts(in.loss_mask_N, size));
   FRESHET_RETURN_IF_ERROR(CheckSequences(in.sequence_index_N, size, in.num_sequences));
   Tokens tokens;
   tokens.num_sequences = in.num_sequences;
   tokens.mask_N = in.loss_mask_N.to(at::kBool);
   tokens.index_N = in.sequence_index_N;
   const at::ScalarType type = ComputeType(in.logprobs_N);
+  tokens.counts_N = in.loss_mask_N.to(type);
   tokens.lengths_S = tokens.SequenceSum(tokens.mask_N.to(type));
   const auto select = [&](std::string_view name, const at::Tensor& values_N, bool needed,
                           at::Tensor& out) -> absl::Status {
@@ -223,18 +235,17 @@ at::Tensor ReferenceKl(KlKind kind, const Tokens& tokens) {
   return at::expm1(clamped_N) - clamped_N;
 }
 
-// Per-token g, 0 where the mask is 0.
+// Per-token mask * g.
 at::Tensor AggregateWeight(AggregateKind kind, const Tokens& tokens,
                            const LossNormalizer& normalizer) {
-  const at::Tensor mask_N = tokens.mask_N.to(tokens.logprobs_N.scalar_type());
   if (kind == AggregateKind::kTokenMean) {
-    return mask_N / normalizer.total_tokens;
+    return tokens.counts_N / normalizer.total_tokens;
   }
   if (kind == AggregateKind::kSequenceSumNorm) {
-    return mask_N / (normalizer.total_sequences * normalizer.max_tokens);
+    return tokens.counts_N / (normalizer.total_sequences * normalizer.max_tokens);
   }
   const at::Tensor lengths_N = tokens.ToTokens(at::clamp_min(tokens.lengths_S, 1.0));
-  return mask_N / (lengths_N * normalizer.total_sequences);
+  return tokens.counts_N / (lengths_N * normalizer.total_sequences);
 }
 
 void FillSums(const Tokens& tokens, const at::Tensor& ratio_N, const at::Tensor& weight_N,

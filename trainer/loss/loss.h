@@ -17,13 +17,16 @@ namespace freshet {
 // point unless noted; log-probs are in nats at the sampling temperature. Entries with mask 0 may
 // hold anything, including NaN and infinity: they affect neither values nor gradients. Gradients
 // flow to logprobs_N and entropy_N only.
+//
+// A sequence whose tokens have the mask k has the loss and gradient of k equal sequences, but is in
+// the sums of LossOutput once. Below, "mask 1" stands for every mask above 0.
 struct LossInputs {
   at::Tensor logprobs_N;           // current policy
   at::Tensor proximal_logprobs_N;  // needed if spec.NeedsProximal(), else may be undefined
   at::Tensor behavior_logprobs_N;  // needed if spec.NeedsBehavior(), else may be undefined
   at::Tensor ref_logprobs_N;       // needed if spec.NeedsReference(), else may be undefined
   at::Tensor advantages_N;         // per token: its sample's advantage
-  at::Tensor loss_mask_N;          // 0 or 1
+  at::Tensor loss_mask_N;          // 0, or how often the token's sequence counts
   at::Tensor sequence_index_N;     // int64, 0 .. num_sequences - 1, also for masked tokens
   at::Tensor entropy_N;            // needed if spec.NeedsEntropy(), else may be undefined
   int64_t num_sequences = 0;       // S
@@ -32,8 +35,9 @@ struct LossInputs {
 // Denominators of the whole optimizer batch, the same for all its microbatches, so that the
 // microbatch losses add up to the batch loss. A sequence is never split over microbatches.
 struct LossNormalizer {
-  double total_tokens = 0;  // tokens with mask 1; used by token_mean
-  // Sequences with sampled tokens; used by sequence_mean and sequence_sum_norm.
+  double total_tokens = 0;  // tokens, each as often as it counts; used by token_mean
+  // Sequences with sampled tokens, each as often as it counts; used by sequence_mean and
+  // sequence_sum_norm.
   double total_sequences = 0;
   double max_tokens = 0;  // constant, the longest completion allowed; sequence_sum_norm
 };
@@ -55,7 +59,7 @@ struct LossOutput {
 };
 
 // The policy loss of a microbatch:
-//   loss = sum over tokens t with mask 1 of g_t * (w_t * L_t + kl.coef * K_t - entropy_coef * H_t)
+//   loss = sum over tokens t of mask_t * g_t * (w_t * L_t + kl.coef * K_t - entropy_coef * H_t)
 // Log-ratios are clamped to +-20 before exp, where their gradient is 0.
 //
 // Ratio r: exp(log pi_theta - log pi_anchor) of the token, or for ratio `sequence`
@@ -85,8 +89,9 @@ struct LossOutput {
 // has loss 0 and gradient 0. Records autograd; does not change its inputs. Thread-safe.
 // Returns:
 //   OK: loss and sums.
-//   INVALID_ARGUMENT: a needed tensor is undefined or has another shape; a mask entry is not 0 or
-//     1; a sequence index is out of range; a denominator in use is not positive and finite.
+//   INVALID_ARGUMENT: a needed tensor is undefined or has another shape; a mask entry is no
+//     whole number from 0 on; a sequence index is out of range; a denominator in use is not
+//     positive and finite.
 //   FAILED_PRECONDITION: a value at a token of mask 1 is not finite (the message names tensor,
 //     token and sequence).
 absl::StatusOr<LossOutput> PolicyLoss(const LossSpec& spec, const LossInputs& inputs,

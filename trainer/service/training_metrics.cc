@@ -145,6 +145,12 @@ TrainingMetrics::TrainingMetrics(prometheus::Registry& registry, const std::stri
   weighted_tokens_ = {CounterFamily(registry, "freshet_loss_weighted_tokens_total",
                                     "Trained tokens in a part that loss.token_weights names."),
                       labels};
+  auto& not_asked =
+      CounterFamily(registry, "freshet_not_asked_samples_total",
+                    "Samples of trained groups whose policy was not asked; duplicated: another one "
+                    "counted once more in its place.");
+  dropped_samples_ = {not_asked, With(labels, "outcome", "dropped")};
+  duplicated_samples_ = {not_asked, With(labels, "outcome", "duplicated")};
   trained_ = {CounterFamily(registry, "freshet_tokens_total", "Tokens by phase."),
               With(labels, "phase", "trained")};
   flops_ = {CounterFamily(registry, "freshet_model_flops_total",
@@ -192,6 +198,8 @@ void TrainingMetrics::OnStep(const StepMetrics& m) {
   masked_samples_->Increment(static_cast<double>(m.loss_masked_samples));
   masked_tokens_->Increment(static_cast<double>(m.loss_masked_tokens));
   weighted_tokens_->Increment(static_cast<double>(m.loss_weighted_tokens));
+  dropped_samples_->Increment(static_cast<double>(m.samples_not_asked - m.samples_duplicated));
+  duplicated_samples_->Increment(static_cast<double>(m.samples_duplicated));
   flops_->Increment(m.model_flops);
   version_->Set(static_cast<double>(m.policy_version));
   MutexLock lock(mu_);

@@ -55,6 +55,7 @@ class TrainingMetrics {
   metrics::CounterSeries lost_ranks_;
   metrics::GaugeSeries ranks_, wanted_ranks_;
   metrics::CounterSeries masked_turns_, masked_samples_, masked_tokens_, weighted_tokens_;
+  metrics::CounterSeries dropped_samples_, duplicated_samples_;  // not asked
   metrics::CounterSeries trained_;
   metrics::CounterSeries flops_;
   metrics::GaugeSeries version_;

@@ -66,6 +66,12 @@ TEST(PlanStep, SamplesThatWereNotAskedForAreNotInTheDenominators) {
   PolicyLearnerOptions options;
   options.whole_responses = true;
   EXPECT_EQ(PlanStep(options, 1, {group})->minibatches[0].normalizer.total_sequences, 2);
+  options.loss.duplicate = true;
+  const auto full = PlanStep(options, 1, {group});
+  EXPECT_EQ(full->minibatches[0].normalizer.total_sequences, 3);
+  EXPECT_EQ(full->minibatches[0].normalizer.total_tokens, 3);
+  EXPECT_EQ(full->minibatches[0].rows.loss_tokens, 2);
+  EXPECT_EQ(full->duplicated_samples, 1);
   group.samples = {group.samples[0], group.samples[0]};
   const auto plan = PlanStep(options, 1, {group});
   EXPECT_EQ(plan->minibatches[0].normalizer.total_sequences, 1);

@@ -114,6 +114,7 @@ TEST(SummarizeStep, CountsWhatHappenedBetweenTwoReadingsOfTheStore) {
   now.generation = {1500, absl::Milliseconds(11'500), absl::Milliseconds(2250)};
   now.transitions[static_cast<size_t>(GroupState::kFiltered)] = 5;
   report.result.selection = {1.5, 2, 3, 4, 5};
+  report.result.duplicated_samples = 6;
   const StepMetrics metrics =
       SummarizeStep(report, before, now, /*has_reference=*/false, /*has_tasks=*/true);
   EXPECT_EQ(metrics.sampled_entropy, 1.5);
@@ -121,6 +122,7 @@ TEST(SummarizeStep, CountsWhatHappenedBetweenTwoReadingsOfTheStore) {
   EXPECT_EQ(metrics.loss_masked_samples, 3);
   EXPECT_EQ(metrics.loss_masked_tokens, 4);
   EXPECT_EQ(metrics.loss_weighted_tokens, 5);
+  EXPECT_EQ(metrics.samples_duplicated, 6);
   EXPECT_EQ(metrics.tokens_generated, 500);
   EXPECT_DOUBLE_EQ(metrics.rollout_idle_seconds, 1.5);
   EXPECT_DOUBLE_EQ(metrics.weight_swap_seconds, 0.25);
@@ -132,10 +134,11 @@ TEST(SummarizeStep, LengthsAreThoseOfSamplesThatWereAskedFor) {
   FinishedStep report;
   report.step = 1;
   report.groups = &groups;
-  const auto mean_length = [&] {
-    return SummarizeStep(report, {}, {}, /*has_reference=*/false, /*has_tasks=*/false)
-        .completion_length_mean;
+  const auto metrics = [&] {
+    return SummarizeStep(report, {}, {}, /*has_reference=*/false, /*has_tasks=*/false);
   };
+  const auto mean_length = [&] { return metrics().completion_length_mean; };
+  EXPECT_EQ(metrics().samples_not_asked, 0);
   const double all = mean_length();
   EXPECT_GT(all, 0);
   for (TrainGroup& group : groups) {
@@ -147,6 +150,7 @@ TEST(SummarizeStep, LengthsAreThoseOfSamplesThatWereAskedFor) {
     }
   }
   EXPECT_EQ(mean_length(), 0);
+  EXPECT_EQ(metrics().samples_not_asked, 4);
 }
 
 std::vector<SampleRow> Rows(const FinishedStep& report, int64_t most) {

@@ -133,6 +133,39 @@ TEST(PolicyLossInvariance, MicrobatchesAddUpToTheBatch) {
   }
 }
 
+TEST(PolicyLossInvariance, ASequenceThatCountsTwiceIsAsTwoEqualOnes) {
+  RandomBatch counted(7);
+  const RandomBatch repeated(7);
+  std::vector<size_t> copied = repeated.Order();
+  std::erase_if(copied, [&](size_t i) { return repeated.sequence[i] != 1; });
+  std::vector<size_t> order = repeated.Order();
+  order.insert(order.end(), copied.begin(), copied.end());
+  LossNormalizer normalizer = repeated.Normalizer();
+  for (const size_t i : copied) {
+    normalizer.total_tokens += repeated.mask[i];
+    counted.mask[i] *= 2;
+  }
+  ++normalizer.total_sequences;
+  for (const LossSpec& spec : MixedSpecs()) {
+    SCOPED_TRACE(DescribeLoss(spec));
+    LossInputs in = repeated.Inputs(order);
+    for (size_t i = repeated.mask.size(); i < order.size(); ++i) {
+      in.sequence_index_N[static_cast<int64_t>(i)] = 5;
+    }
+    in.num_sequences = 6;
+    const Evaluation expected = Evaluate(spec, in, normalizer);
+    const Evaluation result = Evaluate(spec, counted.Inputs(counted.Order()), normalizer);
+    EXPECT_NEAR(result.out.loss_value, expected.out.loss_value, 1e-12);
+    std::vector<double> sum(expected.gradient.begin(),
+                            expected.gradient.begin() + std::ssize(repeated.mask));
+    for (size_t i = 0; i < copied.size(); ++i) {
+      sum[copied[i]] += expected.gradient[repeated.mask.size() + i];
+    }
+    ExpectNear(result.gradient, sum);
+    EXPECT_EQ(result.out.tokens, expected.out.tokens - 5) << "each token once";
+  }
+}
+
 TEST(PolicyLossInvariance, DoesNotMoveWhenPaddingIsAddedAndTokensArePermuted) {
   const RandomBatch plain(11);
   RandomBatch padded(11);

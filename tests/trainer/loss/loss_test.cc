@@ -266,7 +266,13 @@ TEST(PolicyLoss, RefusesInputsThatDoNotFit) {
       [](LossInputs& in) {
         in.loss_mask_N = Doubles({1, 0.5, 1});
       },
-      "neither 0 nor 1");
+      "no whole number from 0 on");
+  refuses(
+      Preset("grpo"),
+      [](LossInputs& in) {
+        in.loss_mask_N = Doubles({1, kInf, 1});
+      },
+      "no whole number from 0 on");
   refuses(
       Preset("grpo"), [](LossInputs& in) { in.num_sequences = 1; }, "outside [0, 1)");
   refuses(
@@ -296,6 +302,8 @@ TEST(SftLoss, RefusesWhatItCannotAverage) {
               HasSubstr("logprobs of token 1 is -inf"));
   EXPECT_FALSE(SftLoss(Doubles({-1}), Doubles({1}), 0).ok());
   EXPECT_FALSE(SftLoss(Doubles({-1}), Doubles({1, 1}), 1).ok());
+  EXPECT_THAT(Message(SftLoss(Doubles({-1}), Doubles({2}), 1).status()),
+              HasSubstr("neither 0 nor 1"));
   EXPECT_FALSE(SftLoss(at::Tensor(), Doubles({1}), 1).ok());
 }
 

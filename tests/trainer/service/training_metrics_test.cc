@@ -73,6 +73,17 @@ TEST_F(TrainingMetricsTest, CountsWhatTheRulesOfTheLossDid) {
   EXPECT_EQ(text.Find("freshet_loss_weighted_tokens_total", Job()), 10);
 }
 
+TEST_F(TrainingMetricsTest, TellsDuplicatesFromDrops) {
+  StepMetrics step;
+  step.samples_not_asked = 5;
+  step.samples_duplicated = 3;
+  metrics_.OnStep(step);
+  const MetricsText text = Scraped();
+  const std::string name = "freshet_not_asked_samples_total";
+  EXPECT_EQ(text.Find(name, Job({{"outcome", "dropped"}})), 2);
+  EXPECT_EQ(text.Find(name, Job({{"outcome", "duplicated"}})), 3);
+}
+
 TEST_F(TrainingMetricsTest, StalenessIsWeightedByTokens) {
   StepMetrics step;
   step.staleness_tokens = {{0, 100}, {2, 30}, {5, 7}};
