@@ -109,9 +109,12 @@ std::string LossRulesText(const StepMetrics& step) {
   add(step.loss_masked_tokens, "tokens");
   if (step.loss_weighted_tokens > 0)
     text += StrCat("; weighted ", step.loss_weighted_tokens, " tokens");
-  if (step.samples_not_asked > 0)
-    text += StrCat("; ", step.samples_not_asked, " samples not asked, ", step.samples_duplicated,
-                   " duplicated instead");
+  if (step.samples_not_asked > 0) {
+    text += StrCat("; ", step.samples_not_asked, " samples not asked");
+  }
+  if (step.samples_duplicated > 0) {
+    text += StrCat(", replaced by ", step.samples_duplicated, " duplicates");
+  }
   return text;
 }
 

@@ -26,6 +26,7 @@ class RedisBatches {
   absl::StatusOr<OpenEpochReply> OpenEpoch(const EpochRequest& request);
   // UNAVAILABLE also if the groups of 256 consecutive claims had unreadable bytes.
   absl::StatusOr<NextBatchReply> Next(int64_t epoch, int64_t step) ABSL_LOCKS_EXCLUDED(mu_);
+  // See TrajectoryStore::ReadSamples.
   absl::StatusOr<std::vector<SampleView>> Read(const std::vector<SampleKey>& keys);
   // UNAVAILABLE also if the batch changed during 3 tries.
   absl::StatusOr<CommitReceipt> Commit(int64_t epoch, int64_t step,

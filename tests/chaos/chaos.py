@@ -15,8 +15,8 @@ import atexit
 import collections
 import concurrent.futures
 import glob
-import itertools
 import hashlib
+import itertools
 import json
 import os
 import shutil

@@ -148,7 +148,7 @@ TEST(JobText, DescribesTheLossAndWhatItsRulesDid) {
       DescribeJob(job, Now(), {80, false}),
       AllOf(HasSubstr("loss        {advantage: grpo, "), HasSubstr(", turn_entropy_share: 0.8}\n"),
             HasSubstr("staleness max 0; without loss 4 turns, 57 tokens; weighted 12 tokens; "
-                      "5 samples not asked, 3 duplicated instead")));
+                      "5 samples not asked, replaced by 3 duplicates")));
 }
 
 TEST(JobText, DescribesRanks) {

@@ -130,6 +130,8 @@ def check_cluster(programs, example, folder):
         await_true("the end", lambda: job()["state"] in ("SUCCEEDED", "FAILED"), TIMEOUT_S, describe)
         if job()["state"] != "SUCCEEDED":
             sys.exit(describe())
+        if re.search("event=(tokens_sent|samples_not_read)", cluster.freshet("logs", "ranks")):
+            sys.exit(f"{cluster.freshet('logs', 'ranks')}\nthe rank has not read its samples")
         print(cluster.freshet("ledger", "verify", "ranks"))
     finally:
         cluster.down()
@@ -181,6 +183,8 @@ def check_joined_rank(programs, example, folder, sharding="none", collectives=("
         log = cluster.log("trainer-0")
         if job()["state"] != "SUCCEEDED" or log.count("event=ranks_formed ranks=2") < 2:
             sys.exit(describe())
+        if "event=tokens_sent" in log:
+            sys.exit(f"{describe()}\nthe rank has not read its samples")
         if "event=weight_group backend=gloo engines=1 senders=2" not in log or "event=no_broadcasts" in log:
             sys.exit(f"{describe()}\nthe ranks have not broadcast the weights")
         print(cluster.freshet("ledger", "verify", "ranks"))

@@ -63,7 +63,8 @@ class Learner {
   // FAILED_PRECONDITION if loss or gradient is not finite (the message says which) and the weights
   // are unchanged; ABORTED if it is so in a later minibatch of the step; UNAVAILABLE if
   // StateLost(). After this and other errors the weights may have changed. CANCELLED: Stop, while
-  // it waited for ranks; the weights are unchanged.
+  // the first minibatch waited for ranks; the weights are unchanged. ABORTED: likewise in a later
+  // one.
   virtual absl::StatusOr<TrainStepResult> TrainStep(int64_t step,
                                                     const std::vector<TrainGroup>& groups) = 0;
 

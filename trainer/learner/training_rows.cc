@@ -183,7 +183,8 @@ absl::StatusOr<PackTree> BuildTree(const std::vector<const SampleView*>& samples
   for (size_t s = 0; s < samples.size(); ++s) {
     const Response& response = *samples[s]->response;
     const auto [first, end] = sequences[s].tokens;
-    if (first < 0 || shared < 0 || end > std::ssize(response.response_ids) ||
+    const auto tokens = std::min(response.response_ids.size(), response.behavior_logprobs.size());
+    if (first < 0 || shared < 0 || end > static_cast<int64_t>(tokens) ||
         int64_t{first} + shared >= end) {
       return InvalidArgument("sample ", samples[s]->uid, " has no tokens ", first, " + ", shared,
                              " to ", end);

@@ -36,6 +36,7 @@ TrainerLoop::TrainerLoop(TrajectoryStore& store, Learner& learner, WeightPublish
 TrainerLoop::~TrainerLoop() = default;
 
 absl::Status TrainerLoop::Start(bool save_loaded, std::stop_token stop) {
+  const std::stop_callback on_stop(stop, [this] { learner_.Stop(); });
   const int64_t seen = HighestWriterEpoch(options_.checkpoint_root);
   FRESHET_ASSIGN_OR_RETURN(const OpenEpochReply opened,
                            store_.OpenEpochFor({options_.trainer, options_.loaded,
@@ -163,6 +164,10 @@ absl::Status TrainerLoop::Run(std::stop_token stop) {
   }
   const absl::Status joined = JoinCheckpoint();
   publisher_.AwaitPublished();
+  // A step that waited for ranks.
+  if (stop.stop_requested() && (absl::IsCancelled(status) || absl::IsAborted(status))) {
+    return joined;
+  }
   return status.ok() ? joined : status;
 }
 

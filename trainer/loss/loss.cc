@@ -46,7 +46,7 @@ absl::Status CheckCounts(const at::Tensor& mask_N, int64_t size) {
   const at::Tensor counts_N = mask_N.to(at::kDouble);
   const at::Tensor valid_N = at::logical_and(counts_N >= 0, counts_N == at::floor(counts_N));
   if (!at::logical_and(valid_N, at::isfinite(counts_N)).all().item<bool>()) {
-    return InvalidArgument("loss_mask has an entry that is no whole number from 0 on");
+    return InvalidArgument("loss_mask has an entry that is not a whole number of at least 0");
   }
   return absl::OkStatus();
 }

@@ -1,6 +1,7 @@
 #include "trainer/ranks/data_parallel_learner.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -269,15 +270,21 @@ absl::Status DataParallelLearner::Send(RankWork::Kind kind, int64_t step,
                                        const std::shared_ptr<const Shares>& shares,
                                        int64_t largest_share) {
   for (size_t rank = 1; rank < shares->size(); ++rank) {
-    const auto make = [=](bool by_key) {
-      RankWork work = ToProto(kind, step, (*shares)[rank].minibatch, by_key);
+    const auto make = [kind, step, rank, largest_share](const Shares& all, bool by_key) {
+      RankWork work = ToProto(kind, step, all[rank].minibatch, by_key);
       work.set_largest_share(largest_share);
       return work;
     };
-    const bool by_key = group_->reads_rows();
-    const absl::Status sent =
-        group_->Send(static_cast<int>(rank), make(by_key),
-                     by_key ? [make] { return make(false); } : RankGroup::MakeWork());
+    RankGroup::MakeWork with_tokens;
+    if (group_->reads_samples()) {
+      with_tokens = [make, weak = std::weak_ptr(shares)]() -> std::optional<RankWork> {
+        const std::shared_ptr<const Shares> all = weak.lock();
+        if (all == nullptr) return std::nullopt;
+        return make(*all, /*by_key=*/false);
+      };
+    }
+    const absl::Status sent = group_->Send(
+        static_cast<int>(rank), make(*shares, group_->reads_samples()), std::move(with_tokens));
     if (sent.ok()) continue;
     group_->communicator().Abort(Message(sent));
     return sent;

@@ -33,15 +33,15 @@ std::string JoinedRankStarter::WaitsFor() const {
 }
 
 absl::StatusOr<std::unique_ptr<RankGroup>> JoinedRankStarter::Start(int ranks) {
-  const absl::Duration patience = RankWait(!started_, options_.state_bytes, wait_);
+  const absl::Duration wait = RankWait(!started_, options_.state_bytes, wait_);
   started_ = true;
   if (Ready() < ranks - 1) {
     FRESHET_LOG(Info) << "event=ranks_awaited missing=" << LogQuoted(joined_->Missing())
-                      << " patience=" << absl::FormatDuration(patience);
+                      << " wait=" << absl::FormatDuration(wait);
   }
   std::vector<RankLink> links;
   waits_ = true;
-  std::vector<JoinedRanks::Rank> joined = joined_->Take(ranks - 1, patience, stop_.get_token());
+  std::vector<JoinedRanks::Rank> joined = joined_->Take(ranks - 1, wait, stop_.get_token());
   waits_ = false;
   for (JoinedRanks::Rank& rank : joined) {
     links.push_back({rank.number, std::move(rank.socket), std::make_unique<RankPeer>()});
@@ -49,7 +49,7 @@ absl::StatusOr<std::unique_ptr<RankGroup>> JoinedRankStarter::Start(int ranks) {
   if (joined_->stopped() || stop_.stop_requested()) return absl::CancelledError("the trainer ends");
   if (links.empty()) {
     return StatusOf(absl::StatusCode::kUnavailable, "no rank has joined in ",
-                    absl::FormatDuration(patience), "; missing: ", joined_->Missing());
+                    absl::FormatDuration(wait), "; missing: ", joined_->Missing());
   }
   RankLinkOptions options = options_;
   options.on_loss = [joined = joined_](int number) { joined->NoteLoss(number); };

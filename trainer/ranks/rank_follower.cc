@@ -21,7 +21,7 @@
 #include "trainer/ranks/rank_group.h"
 #include "trainer/ranks/rank_work.h"
 #include "trainer/ranks/shard_sender.h"
-#include "trainer/ranks/stored_rows.h"
+#include "trainer/ranks/stored_samples.h"
 
 namespace freshet {
 namespace {
@@ -33,7 +33,7 @@ using trainer::v1::RankWork;
 
 constexpr absl::Duration kReportPeriod = absl::Seconds(1);
 constexpr absl::Duration kReportTimeout = absl::Seconds(5);
-constexpr size_t kMaxTextBytes = 200;
+constexpr size_t kMaxReasonBytes = 200;
 constexpr absl::Duration kStartTimeout = absl::Seconds(60);
 // For rank 0 to send them; it may be sending to other ranks.
 constexpr absl::Duration kTokensTimeout = absl::Minutes(10);
@@ -59,7 +59,7 @@ class Reports {
       const MutexLock lock(mu_);
       report_.set_state(state);
       report_.set_step(step);
-      report_.set_error(ValidUtf8(error, kMaxTextBytes));
+      report_.set_error(ValidUtf8(error, kMaxReasonBytes));
       report_.clear_phase();
     }
     (void)Send();  // the thread notices if rank 0 is gone
@@ -73,7 +73,7 @@ class Reports {
   }
   void SendNeedsTokens(const std::string& reason) {
     RankReport report;
-    report.set_needs_tokens(ValidUtf8(reason, kMaxTextBytes));
+    report.set_needs_tokens(ValidUtf8(reason, kMaxReasonBytes));
     const MutexLock lock(mu_);
     if (!socket_.Send(report, kReportTimeout).ok()) socket_.Shutdown();
   }
@@ -177,17 +177,30 @@ absl::StatusOr<std::vector<SampleView>> ReadsNothing(const std::vector<SampleKey
 
 using ReadShare = std::function<absl::StatusOr<Minibatch>(const RankWork& work)>;
 
-// The share of `work`, with tokens from the store, or else from rank 0.
-absl::StatusOr<Minibatch> ReadOrAwaitShare(const RankWork& work, StoredRows& rows, Reports& reports,
-                                           CommandReader& commands) {
+// The share of `work`, with tokens from the store, or else from rank 0. `unread` is why the last
+// work's samples could not be read, for the log; "" if they could.
+absl::StatusOr<Minibatch> ReadOrAwaitShare(const RankWork& work, StoredSamples& samples,
+                                           Reports& reports, CommandReader& commands,
+                                           std::string& unread) {
   reports.SetPhase(RankPhase::kReading);
   absl::StatusOr<Minibatch> share =
-      ShareOf(work, [&](const auto& keys) { return rows.Read(work.step(), keys); });
-  if (share.ok()) return share;
-  FRESHET_LOG(Warning) << "event=samples_not_read step=" << work.step()
-                       << " reason=" << LogQuoted(Message(share.status()))
-                       << " next=" << LogQuoted("rank 0 sends their tokens");
-  reports.SendNeedsTokens(Message(share.status()));
+      ShareOf(work, [&](const auto& keys) { return samples.Read(work.step(), keys); });
+  if (share.ok()) {
+    if (!unread.empty()) FRESHET_LOG(Info) << "event=samples_read step=" << work.step();
+    unread.clear();
+    return share;
+  }
+  const std::string reason = Message(share.status());
+  if (unread.empty()) {
+    FRESHET_LOG(Warning) << "event=samples_not_read step=" << work.step()
+                         << " reason=" << LogQuoted(reason)
+                         << " next=" << LogQuoted("rank 0 sends their tokens");
+  }
+  unread = reason;
+  RelayInbox& inbox = commands.inbox(RelayGroup::kTraining);
+  inbox.SetBounded(false);  // chunks of the next operation may come before the tokens
+  const absl::Cleanup bound = [&inbox] { inbox.SetBounded(true); };
+  reports.SendNeedsTokens(reason);
   // Rank 0 sends no other work meanwhile: it needs this rank for the next collective operation.
   FRESHET_ASSIGN_OR_RETURN(const RankCommand command, commands.Next(kTokensTimeout));
   if (command.work().kind() != work.kind() || command.work().step() != work.step()) {
@@ -276,10 +289,11 @@ absl::Status Work(CommandReader& commands, const RankParts& parts, Reports& repo
     if (about_shard.has_abort_shard()) shards.Abort(about_shard.abort_shard());
   });
   const absl::Cleanup no_shards = [&] { commands.SetShardHandler({}); };
-  StoredRows rows(parts.open_store, start.job(), SystemClock::Get());
+  StoredSamples samples(parts.open_store, start.job(), SystemClock::Get());
+  std::string unread;
   const ReadShare read_share = [&](const RankWork& work) {
     return start.job().empty() ? ShareOf(work, ReadsNothing)
-                               : ReadOrAwaitShare(work, rows, reports, commands);
+                               : ReadOrAwaitShare(work, samples, reports, commands, unread);
   };
   int64_t step = 0;
   while (true) {

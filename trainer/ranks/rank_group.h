@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,12 +30,12 @@ class RankGroup {
   virtual Communicator* background() { return nullptr; }
   // How many of the ranks share this machine's memory.
   virtual int here() const { return 1; }
-  // Whether the ranks read the rows of their work from the job's store.
-  virtual bool reads_rows() const { return false; }
+  // Whether the ranks read the samples of their work from the job's store.
+  virtual bool reads_samples() const { return false; }
   // Hands `work` to rank `rank` (1 ..). UNAVAILABLE or DEADLINE_EXCEEDED: the rank does not take
   // it; the group is of no use afterwards. `with_tokens` makes the same work for a rank that cannot
-  // read its samples; it is called on any thread, until the next Send to this rank.
-  using MakeWork = std::function<trainer::v1::RankWork()>;
+  // read its samples, or nothing once the work is done; it is called on any thread.
+  using MakeWork = std::function<std::optional<trainer::v1::RankWork>()>;
   virtual absl::Status Send(int rank, const trainer::v1::RankWork& work,
                             MakeWork with_tokens = nullptr) = 0;
   // What the ranks have staged as shard `number`; `ranges` are those of all ranks. Null: they

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <stop_token>
 #include <thread>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "base/str_cat.h"
 #include "base/utf8.h"
 #include "collective/relay_communicator.h"
+#include "trainer/ranks/rank_states.h"
 #include "trainer/ranks/relay_inbox.h"
 #include "trainer/ranks/shard_commands.h"
 #include "weights/transfer_time.h"
@@ -30,85 +32,6 @@ using trainer::v1::RankWork;
 // An upper bound: a rank that hangs is killed after `silence`.
 constexpr absl::Duration kSendTimeout = absl::Minutes(10);
 constexpr size_t kMaxReportBytes = size_t{2} << 20;  // a chunk of a collective operation
-constexpr size_t kMaxTextBytes = 200;                // of a rank's texts
-
-// What is known of a group's ranks, from their listeners. A loss aborts the communicators.
-class RankStates {
- public:
-  explicit RankStates(const std::vector<RankLink>& links) : reports_(links.size()) {
-    for (size_t i = 0; i < links.size(); ++i) reports_[i].set_rank(links[i].number);
-  }
-
-  void Report(size_t link, const RankReport& report) {
-    const MutexLock lock(mu_);
-    const int number = reports_[link].rank();
-    reports_[link] = report;
-    reports_[link].set_rank(number);
-    reports_[link].set_phase(ValidUtf8(report.phase(), kMaxTextBytes));
-    reports_[link].set_last_collective(ValidUtf8(report.last_collective(), kMaxTextBytes));
-    changed_.NotifyAll();
-  }
-  void Lose(size_t link, const std::string& reason) {
-    const MutexLock lock(mu_);
-    reports_[link].set_state(RankReport::STATE_FAILED);
-    if (reason_.empty()) reason_ = reason;
-    connecting_.request_stop();
-    for (Communicator* communicator : communicators_) communicator->Abort(reason_);
-    changed_.NotifyAll();
-  }
-  // Stops with the first loss.
-  std::stop_token connecting() const { return connecting_.get_token(); }
-  void Attach(Communicator& communicator) {
-    const MutexLock lock(mu_);
-    communicators_.push_back(&communicator);
-    if (!reason_.empty()) communicator.Abort(reason_);
-  }
-  void Detach() {
-    const MutexLock lock(mu_);
-    communicators_.clear();
-  }
-  std::vector<RankReport> reports() const {
-    const MutexLock lock(mu_);
-    return reports_;
-  }
-
-  // OK once all ranks are about to connect.
-  absl::Status AwaitJoining(absl::Duration timeout) {
-    const absl::Time deadline = absl::Now() + timeout;
-    const MutexLock lock(mu_);
-    while (reason_.empty()) {
-      const auto starting = std::ranges::find_if(reports_, [](const RankReport& report) {
-        return report.state() != RankReport::STATE_JOINING;
-      });
-      if (starting == reports_.end()) return absl::OkStatus();
-      const absl::Duration left = deadline - absl::Now();
-      if (left <= absl::ZeroDuration()) {
-        return StatusOf(absl::StatusCode::kUnavailable, "rank ", starting->rank(),
-                        " has not started in ", absl::FormatDuration(timeout));
-      }
-      changed_.WaitFor(mu_, left);
-    }
-    return absl::UnavailableError(reason_);
-  }
-  std::string AwaitReason(absl::Duration patience) {
-    const absl::Time deadline = absl::Now() + patience;
-    const MutexLock lock(mu_);
-    while (reason_.empty()) {
-      const absl::Duration left = deadline - absl::Now();
-      if (left <= absl::ZeroDuration()) break;
-      changed_.WaitFor(mu_, left);
-    }
-    return reason_;
-  }
-
- private:
-  std::stop_source connecting_;
-  mutable Mutex mu_;
-  CondVar changed_;
-  std::vector<RankReport> reports_ ABSL_GUARDED_BY(mu_);
-  std::string reason_ ABSL_GUARDED_BY(mu_);  // of the first loss
-  std::vector<Communicator*> communicators_ ABSL_GUARDED_BY(mu_);
-};
 
 // A link and the thread that listens to it.
 class LinkedRank {
@@ -186,7 +109,7 @@ class LinkedRank {
         inbox(RelayGroup::kBackground).Put(std::move(*report.mutable_background()));
       } else if (report.has_shard_sent()) {
         shards_.End(report.shard_sent());
-      } else if (!report.needs_tokens().empty()) {
+      } else if (report.has_needs_tokens()) {
         const absl::Status sent = SendTokens(report.needs_tokens(), silence);
         if (!sent.ok()) {
           Kill();
@@ -205,12 +128,16 @@ class LinkedRank {
       const MutexLock lock(working_);
       make = std::exchange(with_tokens_, nullptr);
     }
-    if (make == nullptr) return DataLoss("the rank has its tokens");
+    std::optional<RankWork> work;
+    if (make != nullptr) work = make();
+    if (!work.has_value()) return DataLoss("it has no work without tokens");
     RankCommand command;
-    *command.mutable_work() = make();
-    FRESHET_LOG(Info) << "event=tokens_sent rank=" << link_.number
-                      << " step=" << command.work().step()
-                      << " reason=" << LogQuoted(ValidUtf8(reason, kMaxTextBytes));
+    *command.mutable_work() = *std::move(work);
+    if (!std::exchange(needs_tokens_, true)) {
+      FRESHET_LOG(Warning) << "event=tokens_sent rank=" << link_.number
+                           << " step=" << command.work().step()
+                           << " reason=" << LogQuoted(ValidUtf8(reason, kMaxTextBytes));
+    }
     return Send(command, silence + TransferTime(static_cast<int64_t>(command.ByteSizeLong())));
   }
 
@@ -229,6 +156,7 @@ class LinkedRank {
   Mutex sending_;  // two groups send
   Mutex working_;
   RankGroup::MakeWork with_tokens_ ABSL_GUARDED_BY(working_);  // of the work in hand
+  bool needs_tokens_ = false;                                  // once in the group; the listener's
   std::array<RelayInbox, kNumRelayGroups> inboxes_;
   ShardCommands shards_{[this](const RankCommand& command) { return Send(command, kSendTimeout); }};
   Notification ending_;
@@ -337,7 +265,7 @@ class LinkedRankGroup final : public RankGroup {
     FRESHET_RETURN_IF_ERROR(
         states_.AwaitJoining(options.start_timeout + TransferTime(options.state_bytes)));
     here_ = std::max(start.here(), 1);
-    reads_rows_ = !start.job().empty();
+    reads_samples_ = !start.job().empty();
     const auto connect =
         [&](RelayGroup group, CommunicatorBackend* backend,
             const std::string& rendezvous) -> absl::StatusOr<std::unique_ptr<Communicator>> {
@@ -371,7 +299,7 @@ class LinkedRankGroup final : public RankGroup {
   Communicator& communicator() override { return *communicator_; }
   Communicator* background() override { return background_.get(); }
   int here() const override { return here_; }
-  bool reads_rows() const override { return reads_rows_; }
+  bool reads_samples() const override { return reads_samples_; }
   absl::Status Send(int rank, const RankWork& work, MakeWork with_tokens) override {
     LinkedRank& to = *ranks_[static_cast<size_t>(rank) - 1];
     const absl::Status sent = to.SendWork(work, std::move(with_tokens));
@@ -390,7 +318,7 @@ class LinkedRankGroup final : public RankGroup {
   LinkedRanks ranks_;
   std::unique_ptr<Communicator> communicator_, background_;
   int here_ = 1;
-  bool reads_rows_ = false;
+  bool reads_samples_ = false;
 };
 
 }  // namespace

@@ -23,13 +23,16 @@ enum class RelayGroup {
 inline constexpr size_t kNumRelayGroups = 2;
 
 // Chunks of one group's collective operations that have come over a link and are not yet taken: at
-// most four. A full inbox stops the link's reader, and so the sender. Thread-safe.
+// most four, unless it is unbounded. A full inbox stops the link's reader, and so the sender.
+// Thread-safe.
 class RelayInbox {
  public:
   // Waits while it is full.
   void Put(std::string bytes) {
     const MutexLock lock(mu_);
-    while (bytes_.size() >= kMostChunks && error_.ok()) changed_.WaitFor(mu_, absl::Seconds(1));
+    while (bounded_ && bytes_.size() >= kMostChunks && error_.ok()) {
+      changed_.WaitFor(mu_, absl::Seconds(1));
+    }
     if (!error_.ok()) return;
     bytes_.push_back(std::move(bytes));
     changed_.NotifyAll();
@@ -52,6 +55,13 @@ class RelayInbox {
     changed_.NotifyAll();
     return first;
   }
+  // An unbounded inbox lets other messages of the link pass. Rank 0 can send one collective
+  // operation ahead of a rank that takes no part yet.
+  void SetBounded(bool bounded) {
+    const MutexLock lock(mu_);
+    bounded_ = bounded;
+    changed_.NotifyAll();
+  }
   // Closes the inbox. Chunks already received can still be taken.
   void Fail(const absl::Status& error) {
     const MutexLock lock(mu_);
@@ -64,6 +74,7 @@ class RelayInbox {
   Mutex mu_;
   CondVar changed_;
   std::deque<std::string> bytes_ ABSL_GUARDED_BY(mu_);
+  bool bounded_ ABSL_GUARDED_BY(mu_) = true;
   absl::Status error_ ABSL_GUARDED_BY(mu_);
 };
 

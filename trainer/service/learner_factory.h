@@ -21,9 +21,9 @@
 
 namespace freshet {
 
-// How a job's further ranks reach the store with its rows.
+// How a job's further ranks reach the store with its samples.
 struct RankStore {
-  std::string job;  // its id in the datastore; "": the ranks get their rows from rank 0
+  std::string job;  // its id in the datastore; "": the ranks get tokens from rank 0
   std::vector<std::string> arguments;  // with which child processes find the datastore
 };
 
@@ -65,7 +65,7 @@ class LearnerFactory {
     return absl::UnimplementedError("this trainer has no ranks");
   }
   // Takes part in a group of ranks, led by the process behind `socket`, until that is closed. The
-  // rank reads its rows from the job's store.
+  // rank reads its samples from the job's store.
   virtual absl::Status RunRank(UniqueFd /*socket*/, const StoreOpener& /*open_store*/) {
     return absl::UnimplementedError("this trainer has no ranks");
   }

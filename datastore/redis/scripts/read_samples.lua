@@ -1,6 +1,6 @@
 -- Returns what batches hold, and changes nothing. Arguments: ordinal and attempt of each group.
 -- Returns for each group: checksum of the prompt, rows. MISSING: the ordinal of a group that is
--- neither claimed nor trained in that attempt.
+-- neither claimed nor trained in that attempt, or whose step is forgotten.
 local out = {}
 for i = 1, #ARGV - 4, 2 do
   local ord = format('%016d', num(i))

@@ -266,13 +266,13 @@ TEST(PolicyLoss, RefusesInputsThatDoNotFit) {
       [](LossInputs& in) {
         in.loss_mask_N = Doubles({1, 0.5, 1});
       },
-      "no whole number from 0 on");
+      "not a whole number of at least 0");
   refuses(
       Preset("grpo"),
       [](LossInputs& in) {
         in.loss_mask_N = Doubles({1, kInf, 1});
       },
-      "no whole number from 0 on");
+      "not a whole number of at least 0");
   refuses(
       Preset("grpo"), [](LossInputs& in) { in.num_sequences = 1; }, "outside [0, 1)");
   refuses(

@@ -168,7 +168,7 @@ TEST_F(RankLinksTest, ARankThatAsksForTokensThatItHasIsLost) {
   const auto group = ConnectRankTwo(options);
   ASSERT_TRUE(group.ok()) << group.status();
   RankReport report;
-  report.set_needs_tokens("it lies");
+  report.set_needs_tokens("");
   ASSERT_TRUE(rank_->Send(report, kPatience).ok());
   EXPECT_THAT((*group)->LossReason(kPatience), testing::HasSubstr("rank 2 takes no tokens"));
 }
@@ -176,8 +176,11 @@ TEST_F(RankLinksTest, ARankThatAsksForTokensThatItHasIsLost) {
 TEST_F(RankLinksTest, AStopEndsTheWaitForRanks) {
   DataParallelLearner learner(
       MakeLearner(), std::make_unique<JoinedRankStarter>(joined_, RankLinkOptions()), /*ranks=*/2);
-  learner.Stop();
   const auto groups = OnPolicyGroups(*MakeLearner(), 5, 1);
+  const std::jthread stopping([&learner] {
+    while (learner.WaitsFor().empty()) std::this_thread::yield();
+    learner.Stop();
+  });
   EXPECT_TRUE(absl::IsCancelled(learner.TrainStep(1, groups).status()));
 }
 
@@ -200,6 +203,7 @@ TEST_F(RankLinksTest, RanksThatJoinTrainAsOneDoes) {
     EXPECT_THAT(result->lost_ranks, testing::IsEmpty());
     EXPECT_NEAR(result->grad_norm, expected->grad_norm, 1e-4 * expected->grad_norm);
   }
+  EXPECT_THAT(batch_->read(), testing::Not(testing::IsEmpty())) << "their samples";
   std::vector<int> numbers;
   for (const RankState& rank : learner.Ranks()) numbers.push_back(rank.rank);
   EXPECT_THAT(numbers, testing::ElementsAre(0, 1, 3));

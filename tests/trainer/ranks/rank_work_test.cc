@@ -142,6 +142,12 @@ TEST(RankWork, RefusesSequencesThatTheirSamplesDoNotHave) {
   EXPECT_TRUE(absl::IsDataLoss(status([](Tree& tree) { tree.mutable_sequences()->RemoveLast(); })));
   EXPECT_TRUE(
       absl::IsNotFound(status([](Tree& tree) { tree.mutable_sequences(0)->set_index(2); })));
+  std::vector<TrainGroup> damaged = Groups();
+  Response response = *damaged[0].samples[0].sample.response;
+  response.behavior_logprobs.pop_back();
+  ReplaceResponse(damaged[0].samples[0], response);
+  store.Set(damaged);
+  EXPECT_TRUE(absl::IsDataLoss(status([](Tree&) {})));
   EXPECT_TRUE(absl::IsDataLoss(
       ShareOf(good, [](const auto&) { return std::vector<SampleView>(); }).status()));
 }

@@ -200,7 +200,7 @@ class ThreadRanks final : public RankStarter {
     }
     Communicator& communicator() override { return *connected; }
     Communicator* background() override { return second.get(); }
-    bool reads_rows() const override { return reads; }
+    bool reads_samples() const override { return reads; }
     absl::Status Send(int rank, const trainer::v1::RankWork& work, MakeWork) override {
       trainer::v1::RankCommand command;
       *command.mutable_work() = work;

@@ -1,4 +1,4 @@
-#include "trainer/ranks/stored_rows.h"
+#include "trainer/ranks/stored_samples.h"
 
 #include <utility>
 
@@ -7,11 +7,11 @@
 
 namespace freshet {
 
-StoredRows::StoredRows(StoreOpener open, std::string job, const Clock& clock)
+StoredSamples::StoredSamples(StoreOpener open, std::string job, const Clock& clock)
     : open_(std::move(open)), job_(std::move(job)), clock_(clock) {}
 
-absl::StatusOr<std::vector<SampleView>> StoredRows::Read(int64_t step,
-                                                         const std::vector<SampleKey>& keys) {
+absl::StatusOr<std::vector<SampleView>> StoredSamples::Read(int64_t step,
+                                                            const std::vector<SampleKey>& keys) {
   if (step != step_) samples_.clear();
   step_ = step;
   std::vector<SampleKey> missing;
@@ -19,11 +19,11 @@ absl::StatusOr<std::vector<SampleView>> StoredRows::Read(int64_t step,
     if (!samples_.contains(key)) missing.push_back(key);
   }
   if (!missing.empty()) {
-    if (clock_.Now() < tries_again_) return outage_;
+    if (clock_.Now() < tries_again_) return last_error_;
     const absl::Status fetched = Fetch(missing);
     if (absl::IsUnavailable(fetched) || absl::IsPermissionDenied(fetched)) {
-      outage_ = fetched;
-      tries_again_ = clock_.Now() + kStoreRest;
+      last_error_ = fetched;
+      tries_again_ = clock_.Now() + kStoreRetryDelay;
     }
     FRESHET_RETURN_IF_ERROR(fetched);
   }
@@ -33,7 +33,7 @@ absl::StatusOr<std::vector<SampleView>> StoredRows::Read(int64_t step,
   return views;
 }
 
-absl::Status StoredRows::Fetch(const std::vector<SampleKey>& keys) {
+absl::Status StoredSamples::Fetch(const std::vector<SampleKey>& keys) {
   if (open_ == nullptr) return DataLoss("this rank has no datastore");
   if (store_ == nullptr) {
     absl::StatusOr<std::unique_ptr<TrajectoryStore>> store = open_(job_);

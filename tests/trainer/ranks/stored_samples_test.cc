@@ -1,4 +1,4 @@
-#include "trainer/ranks/stored_rows.h"
+#include "trainer/ranks/stored_samples.h"
 
 #include <memory>
 #include <string>
@@ -20,9 +20,9 @@ using testing::SizeIs;
 constexpr SampleKey kFirst = {4, 0, 0};
 constexpr SampleKey kSecond = {4, 0, 1};
 
-class StoredRowsTest : public testing::Test {
+class StoredSamplesTest : public testing::Test {
  protected:
-  StoredRowsTest() {
+  StoredSamplesTest() {
     TrainGroup group;
     const auto prompt = MakePrompt(4, {1, 2});
     for (int32_t i = 0; i < 2; ++i) {
@@ -30,8 +30,8 @@ class StoredRowsTest : public testing::Test {
     }
     batch_->Set({group});
   }
-  std::unique_ptr<StoredRows> Rows() {
-    return std::make_unique<StoredRows>(
+  std::unique_ptr<StoredSamples> Rows() {
+    return std::make_unique<StoredSamples>(
         [this](const std::string& job) -> absl::StatusOr<std::unique_ptr<TrajectoryStore>> {
           EXPECT_EQ(job, "job");
           if (!open_error_.ok()) return open_error_;
@@ -45,7 +45,7 @@ class StoredRowsTest : public testing::Test {
   absl::Status open_error_;
 };
 
-TEST_F(StoredRowsTest, ReadsEachSampleOnceInAStep) {
+TEST_F(StoredSamplesTest, ReadsEachSampleOnceInAStep) {
   const auto rows = Rows();
   ASSERT_TRUE(rows->Read(1, {kSecond}).ok());
   const auto both = rows->Read(1, {kFirst, kSecond});
@@ -57,30 +57,30 @@ TEST_F(StoredRowsTest, ReadsEachSampleOnceInAStep) {
   EXPECT_THAT(batch_->read(), SizeIs(3));
 }
 
-TEST_F(StoredRowsTest, LeavesAStoreThatIsAwayAloneForAWhile) {
+TEST_F(StoredSamplesTest, LeavesAStoreThatIsAwayAloneForAWhile) {
   const auto rows = Rows();
   open_error_ = absl::UnavailableError("redis is gone");
   EXPECT_THAT(rows->Read(1, {kFirst}).status().message(), HasSubstr("redis is gone"));
   open_error_ = absl::OkStatus();
   EXPECT_TRUE(absl::IsUnavailable(rows->Read(2, {kFirst}).status())) << "not tried";
-  clock_.Advance(kStoreRest);
+  clock_.Advance(kStoreRetryDelay);
   EXPECT_TRUE(rows->Read(3, {kFirst}).ok());
   batch_->Fail({absl::PermissionDeniedError("NOAUTH")});
   EXPECT_TRUE(rows->Read(3, {kFirst}).ok()) << "read before";
   EXPECT_TRUE(absl::IsPermissionDenied(rows->Read(4, {kFirst}).status()));
   EXPECT_TRUE(absl::IsPermissionDenied(rows->Read(5, {kFirst}).status()));
-  clock_.Advance(kStoreRest);
+  clock_.Advance(kStoreRetryDelay);
   EXPECT_TRUE(rows->Read(5, {kFirst}).ok());
 }
 
-TEST_F(StoredRowsTest, SaysWhyItCannotRead) {
+TEST_F(StoredSamplesTest, SaysWhyItCannotRead) {
   const auto rows = Rows();
   open_error_ = absl::NotFoundError("job job has no store");
   EXPECT_THAT(rows->Read(1, {kFirst}).status().message(),
               HasSubstr("has no store; is this rank's --redis that of the cluster?"));
   open_error_ = absl::OkStatus();
   EXPECT_TRUE(absl::IsNotFound(rows->Read(1, {{5, 0, 0}}).status()));
-  EXPECT_TRUE(absl::IsDataLoss(StoredRows({}, "job", clock_).Read(1, {kFirst}).status()));
+  EXPECT_TRUE(absl::IsDataLoss(StoredSamples({}, "job", clock_).Read(1, {kFirst}).status()));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-#ifndef FRESHET_TRAINER_RANKS_STORED_ROWS_H_
-#define FRESHET_TRAINER_RANKS_STORED_ROWS_H_
+#ifndef FRESHET_TRAINER_RANKS_STORED_SAMPLES_H_
+#define FRESHET_TRAINER_RANKS_STORED_SAMPLES_H_
 
 #include <cstdint>
 #include <map>
@@ -15,16 +15,19 @@
 
 namespace freshet {
 
+inline constexpr absl::Duration kStoreRetryDelay = absl::Seconds(30);
+
 // A rank's view of its job's store: reads the samples of its work, each once in a step. It tries
 // once, because rank 0 has the samples too. Not thread-safe.
-class StoredRows {
+class StoredSamples {
  public:
   // The store is opened by the first Read, or by a later one if that fails. `clock` must outlive
   // it.
-  StoredRows(StoreOpener open, std::string job, const Clock& clock);
+  StoredSamples(StoreOpener open, std::string job, const Clock& clock);
 
   // Errors of the opener and of TrajectoryStore::ReadSamples; after UNAVAILABLE or
-  // PERMISSION_DENIED the same one for kStoreRest, without a try. DATA_LOSS: there is no opener.
+  // PERMISSION_DENIED the same one within kStoreRetryDelay, without a try. DATA_LOSS: there is no
+  // opener.
   absl::StatusOr<std::vector<SampleView>> Read(int64_t step, const std::vector<SampleKey>& keys);
 
  private:
@@ -34,14 +37,12 @@ class StoredRows {
   const std::string job_;
   const Clock& clock_;
   std::unique_ptr<TrajectoryStore> store_;
-  absl::Status outage_;
+  absl::Status last_error_;
   absl::Time tries_again_ = absl::InfinitePast();
   int64_t step_ = -1;
   std::map<SampleKey, SampleView> samples_;  // of step_
 };
 
-inline constexpr absl::Duration kStoreRest = absl::Seconds(30);
-
 }  // namespace freshet
 
-#endif  // FRESHET_TRAINER_RANKS_STORED_ROWS_H_
+#endif  // FRESHET_TRAINER_RANKS_STORED_SAMPLES_H_
