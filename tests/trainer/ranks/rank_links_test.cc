@@ -132,6 +132,16 @@ class RankLinksTest : public PolicyLearnerFixture {
   std::vector<std::jthread> ranks_;
 };
 
+TEST(RelayInboxTest, TakesEverythingWhileItIsUnbounded) {
+  RelayInbox inbox;
+  inbox.SetBounded(false);
+  for (int chunk = 0; chunk < 100; ++chunk) inbox.Put(StrCat(chunk));  // must not wait
+  inbox.SetBounded(true);
+  for (int chunk = 0; chunk < 100; ++chunk) {
+    EXPECT_EQ(*inbox.Take(absl::ZeroDuration()), StrCat(chunk));
+  }
+}
+
 TEST(RankWaitTest, IsTheJobsOrFollowsFromWhatItWaitsFor) {
   constexpr int64_t kGigabyte = 1'000'000'000;
   EXPECT_EQ(RankWait(/*first=*/true, 3 * kGigabyte, {}), absl::Minutes(2));

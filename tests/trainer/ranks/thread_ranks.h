@@ -191,7 +191,7 @@ class ThreadRanks final : public RankStarter {
 
  private:
   struct Group final : public RankGroup {
-    Group(int& ranks, bool reads) : in_group(ranks), reads(reads) {}
+    Group(int& ranks, bool by_key) : in_group(ranks), reads(by_key) {}
     ~Group() override {
       in_group = 0;
       connected = nullptr;
