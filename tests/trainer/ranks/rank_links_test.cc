@@ -5,12 +5,14 @@
 #include <utility>
 
 #include "base/message_socket.h"
+#include "base/str_cat.h"
 #include "collective/gloo_backend.h"
 #include "tests/trainer/learner/policy_learner_fixture.h"
 #include "tests/trainer/ranks/batch_store.h"
 #include "trainer/ranks/data_parallel_learner.h"
 #include "trainer/ranks/joined_rank_starter.h"
 #include "trainer/ranks/rank_follower.h"
+#include "trainer/ranks/relay_inbox.h"
 
 namespace freshet {
 namespace {
