@@ -333,7 +333,9 @@ class Scenario:
         formed = log.count("event=ranks_formed ranks=2")
         if formed < 2:
             raise Failure(f"rank 0 has formed {formed} groups of both ranks in the life of its process")
-        return f"{end['step']} steps, {formed} groups of both ranks"
+        if "event=tokens_sent" in log:
+            raise Failure("rank 1 has not read its samples from Redis: see event=samples_not_read in its log")
+        return f"{end['step']} steps, {formed} groups of both ranks, which read their samples"
 
     def verify(self, job):
         text = self.client.verify(job)
