@@ -241,7 +241,9 @@ absl::StatusOr<TrainingRows> MakeTrainingRows(const std::vector<TrainGroup>& gro
       for (const auto& [s, tokens] : branches.sequences) {
         const TrainSample& sample = groups[g].samples[s];
         const auto end = static_cast<size_t>(tokens.end);
-        for (auto t = static_cast<size_t>(tokens.begin + branches.shared); t < end; ++t) {
+        const size_t begin =
+            static_cast<size_t>(tokens.begin) + static_cast<size_t>(branches.shared);
+        for (size_t t = begin; t < end; ++t) {
           columns.sampled.push_back(sample.sample.response->loss_mask[t]);
           columns.loss_mask.push_back(sample.loss_mask[t] != 0 ? 1.0F : 0.0F);
           columns.advantages.push_back(static_cast<float>(by_token[g][s].At(t)));
