@@ -16,8 +16,8 @@ namespace freshet {
 // differ by at most 1, and with them the group has as many samples with a loss as samples. All 0 if
 // the policy was asked in none.
 //
-// After the alignment of trajectories in M-GRPO (arXiv:2511.13288), which fills up to a fixed
-// number of trajectories with duplicates chosen at random; here equal groups have equal duplicates.
+// After the alignment of trajectories in M-GRPO (arXiv:2511.13288). The choice is not random, so
+// equal groups have equal duplicates.
 std::vector<int32_t> Duplicates(const TrainGroup& group);
 
 // Counts the duplicates in `rows`, as MakeTrainingRows returns them for `groups`, and returns how

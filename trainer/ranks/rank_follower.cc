@@ -33,7 +33,6 @@ using trainer::v1::RankWork;
 
 constexpr absl::Duration kReportPeriod = absl::Seconds(1);
 constexpr absl::Duration kReportTimeout = absl::Seconds(5);
-constexpr size_t kMaxReasonBytes = 200;
 constexpr absl::Duration kStartTimeout = absl::Seconds(60);
 // For rank 0 to send them; it may be sending to other ranks.
 constexpr absl::Duration kTokensTimeout = absl::Minutes(10);
@@ -59,7 +58,7 @@ class Reports {
       const MutexLock lock(mu_);
       report_.set_state(state);
       report_.set_step(step);
-      report_.set_error(ValidUtf8(error, kMaxReasonBytes));
+      report_.set_error(ValidUtf8(error, kMaxTextBytes));
       report_.clear_phase();
     }
     (void)Send();  // the thread notices if rank 0 is gone
@@ -73,7 +72,7 @@ class Reports {
   }
   void SendNeedsTokens(const std::string& reason) {
     RankReport report;
-    report.set_needs_tokens(ValidUtf8(reason, kMaxReasonBytes));
+    report.set_needs_tokens(ValidUtf8(reason, kMaxTextBytes));
     const MutexLock lock(mu_);
     if (!socket_.Send(report, kReportTimeout).ok()) socket_.Shutdown();
   }
@@ -177,26 +176,26 @@ absl::StatusOr<std::vector<SampleView>> ReadsNothing(const std::vector<SampleKey
 
 using ReadShare = std::function<absl::StatusOr<Minibatch>(const RankWork& work)>;
 
-// The share of `work`, with tokens from the store, or else from rank 0. `unread` is why the last
-// work's samples could not be read, for the log; "" if they could.
+// The share of `work`, with tokens from the store, or else from rank 0. `unread`: whether the last
+// work's samples could not be read, so that only a change is logged.
 absl::StatusOr<Minibatch> ReadOrAwaitShare(const RankWork& work, StoredSamples& samples,
                                            Reports& reports, CommandReader& commands,
-                                           std::string& unread) {
+                                           bool& unread) {
   reports.SetPhase(RankPhase::kReading);
   absl::StatusOr<Minibatch> share =
       ShareOf(work, [&](const auto& keys) { return samples.Read(work.step(), keys); });
   if (share.ok()) {
-    if (!unread.empty()) FRESHET_LOG(Info) << "event=samples_read step=" << work.step();
-    unread.clear();
+    if (std::exchange(unread, false)) {
+      FRESHET_LOG(Info) << "event=samples_read step=" << work.step();
+    }
     return share;
   }
   const std::string reason = Message(share.status());
-  if (unread.empty()) {
+  if (!std::exchange(unread, true)) {
     FRESHET_LOG(Warning) << "event=samples_not_read step=" << work.step()
                          << " reason=" << LogQuoted(reason)
                          << " next=" << LogQuoted("rank 0 sends their tokens");
   }
-  unread = reason;
   RelayInbox& inbox = commands.inbox(RelayGroup::kTraining);
   inbox.SetBounded(false);  // chunks of the next operation may come before the tokens
   const absl::Cleanup bound = [&inbox] { inbox.SetBounded(true); };
@@ -290,7 +289,7 @@ absl::Status Work(CommandReader& commands, const RankParts& parts, Reports& repo
   });
   const absl::Cleanup no_shards = [&] { commands.SetShardHandler({}); };
   StoredSamples samples(parts.open_store, start.job(), SystemClock::Get());
-  std::string unread;
+  bool unread = false;
   const ReadShare read_share = [&](const RankWork& work) {
     return start.job().empty() ? ShareOf(work, ReadsNothing)
                                : ReadOrAwaitShare(work, samples, reports, commands, unread);

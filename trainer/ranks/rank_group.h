@@ -1,6 +1,7 @@
 #ifndef FRESHET_TRAINER_RANKS_RANK_GROUP_H_
 #define FRESHET_TRAINER_RANKS_RANK_GROUP_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,6 +19,8 @@ namespace freshet {
 
 // Of a group, once all its ranks are about to connect.
 inline constexpr absl::Duration kConnectTimeout = absl::Seconds(30);
+// Of a text in a rank's reports.
+inline constexpr size_t kMaxTextBytes = 200;
 
 // Rank 0's view of its group: the other ranks, started for it. Its destructor ends them. Not
 // thread-safe unless noted.

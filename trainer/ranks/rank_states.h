@@ -19,8 +19,6 @@
 
 namespace freshet {
 
-inline constexpr size_t kMaxTextBytes = 200;  // of a rank's texts
-
 // What is known of a group's ranks, from their listeners. A loss aborts the communicators.
 // Thread-safe.
 class RankStates {
