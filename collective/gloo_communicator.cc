@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <exception>
 #include <functional>
@@ -300,6 +301,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> ConnectGloo(const GlooOptions& opt
   if (options.size < 1 || options.rank < 0 || options.rank >= options.size) {
     return InvalidArgument("rank ", options.rank, " of ", options.size, " ranks");
   }
+  std::signal(SIGPIPE, SIG_IGN);
   try {
     auto store = c10::make_intrusive<c10d::FileStore>(options.rendezvous_file, options.size);
     store->setTimeout(Milliseconds(std::max(options.connect_timeout, absl::ZeroDuration())));

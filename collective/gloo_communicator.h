@@ -24,6 +24,7 @@ struct GlooOptions {
 };
 
 // Connects to the other ranks over TCP, with c10d's ProcessGroupGloo. Blocks until all have come.
+// The process ignores SIGPIPE from then on: Gloo's writes to a rank that has died raise it.
 // Memory: two buffers of 4 MiB; 2 * size times that in ReduceScatter, size + 1 times in AllGather.
 // Returns:
 //   INVALID_ARGUMENT: rank or size.

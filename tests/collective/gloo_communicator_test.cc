@@ -1,5 +1,7 @@
 #include "collective/gloo_communicator.h"
 
+#include <csignal>
+
 #include "tests/contract/communicator_contract.h"
 #include "tests/model/test_directory.h"
 
@@ -34,6 +36,15 @@ TEST(ConnectGloo, ARankThatNeverComesIsUnavailable) {
   options.rank = 0;
   options.host = "no.such.host.invalid";
   EXPECT_EQ(ConnectGloo(options).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(ConnectGloo, TheProcessOutlivesAWriteToARankThatHasDied) {
+  std::signal(SIGPIPE, SIG_DFL);
+  TestDirectory dir;
+  GlooOptions options;
+  options.rendezvous_file = dir.File("group");
+  ASSERT_TRUE(ConnectGloo(options).ok());
+  std::raise(SIGPIPE);
 }
 
 }  // namespace
