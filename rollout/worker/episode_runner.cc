@@ -28,6 +28,23 @@ EpisodeOptions WithLabel(EpisodeOptions options) {
   return options;
 }
 
+// Whether an answer can be used. `reward` is that of the answers before it.
+absl::Status CheckAnswer(const EpisodeAnswer& answer, bool reset, double reward) {
+  if (!std::isfinite(answer.reward)) {
+    return Internal("the environment gave a reward that is not finite");
+  }
+  if (!std::isfinite(answer.cost) || answer.cost < 0) {
+    return Internal("the environment gave a cost that is not finite and at least 0: ", answer.cost);
+  }
+  if (reset && (answer.terminated || answer.truncated)) {
+    return Internal("the environment ended the episode at its reset");
+  }
+  if (!std::isfinite(reward + answer.reward)) {
+    return Internal("the sum of the environment's rewards is not finite");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 EpisodeRunner::EpisodeRunner(InferenceEngine& engine, EnvironmentClient& client, const Clock& clock,
@@ -171,26 +188,11 @@ void EpisodeRunner::TakeEvent(EpisodeEvent event) {
 
 void EpisodeRunner::TakeAnswer(Group& group, Episode& episode, const EpisodeAnswer& answer) {
   const bool reset = episode.state == State::kResetting;
-  if (!std::isfinite(answer.reward)) {
+  if (const absl::Status usable = CheckAnswer(answer, reset, episode.reward); !usable.ok()) {
     client_.Close(episode.id);
-    return Fail(group, episode, Internal("the environment gave a reward that is not finite"));
-  }
-  if (!std::isfinite(answer.cost) || answer.cost < 0) {
-    client_.Close(episode.id);
-    return Fail(group, episode,
-                Internal("the environment gave a cost that is not finite and at "
-                         "least 0: ",
-                         answer.cost));
-  }
-  if (reset && (answer.terminated || answer.truncated)) {
-    client_.Close(episode.id);
-    return Fail(group, episode, Internal("the environment ended the episode at its reset"));
+    return Fail(group, episode, usable);
   }
   episode.reward += answer.reward;
-  if (!std::isfinite(episode.reward)) {
-    client_.Close(episode.id);
-    return Fail(group, episode, Internal("the sum of the environment's rewards is not finite"));
-  }
   episode.cost += answer.cost;
   if (!reset) {
     const auto turn_end = static_cast<int32_t>(episode.response.response_ids.size());
