@@ -11,12 +11,11 @@
 #include "base/status_macros.h"
 #include "base/str_cat.h"
 #include "controller/jobs/plan/call_limits.h"
-#include "controller/jobs/plan/controller_timing.h"
 #include "controller/jobs/plan/death_reason.h"
-#include "controller/jobs/plan/team_plan.h"
 #include "controller/jobs/plan/watchdog.h"
 #include "job/eval_sets.h"
 #include "local/run_roles.h"
+#include "local/team_watch.h"
 #include "model/torch_threads.h"
 #include "runlog/report.h"
 
@@ -38,13 +37,13 @@ absl::Status CheckCalls(const JobSpec& spec, const InMemoryCallBudget& calls) {
 
 // What Run() works with.
 struct LocalRun::Work {
+  explicit Work(TeamWatch watch) : team(std::move(watch)) {}
+
   RunRoles roles;
   DeathWatch deaths;
   std::vector<DeadLetter> dead;  // the newest ones, newest first
   int64_t deaths_logged = 0;
-  std::vector<EndedPartner> partners;  // the first
-  int64_t progress_mark = -1;
-  absl::Time last_progress = absl::InfinitePast();
+  TeamWatch team;
   std::string team_end;  // why the run ends with its team; "" if it does not
 
   // Set by the role threads. `failure` is the first error of any role.
@@ -98,7 +97,7 @@ bool LocalRun::StopRequested() {
 }
 
 absl::StatusOr<RunResult> LocalRun::Run() {
-  Work work;
+  Work work(TeamWatch(options_.ended_policy, setup_.spec, clock_));
   work.roles.start = clock_.Now();
   const int64_t trained = options_.resume.origin.policy.version;
   const std::vector<job::v1::EvalSet> sets = EvalSets(setup_.spec);
@@ -229,21 +228,8 @@ absl::Status LocalRun::WatchDeaths(Work& work) {
 
 // Stops the trainer if no more prompts can be played because a partner has ended.
 absl::Status LocalRun::WatchTeam(Work& work) {
-  if (options_.ended_policy == nullptr || !work.team_end.empty()) return absl::OkStatus();
-  const absl::Time now = clock_.Now();
-  if (work.partners.empty()) {
-    const std::string policy = options_.ended_policy();
-    if (policy.empty()) return absl::OkStatus();
-    work.partners.push_back({policy, now});
-  }
-  FRESHET_ASSIGN_OR_RETURN(const StoreStats stats, work.roles.store->Stats());
-  FRESHET_ASSIGN_OR_RETURN(const Explanation explanation, work.roles.store->Explain());
-  const int64_t mark = ProgressMark(stats);
-  if (std::exchange(work.progress_mark, mark) != mark) work.last_progress = now;
-  work.team_end = FindTeamEnd(work.partners,
-                              {stats, explanation.edge, setup_.spec.trainer().steps(),
-                               setup_.spec.prompts_per_step(), work.last_progress},
-                              ControllerTiming().team_patience, now);
+  if (!work.team_end.empty()) return absl::OkStatus();
+  FRESHET_ASSIGN_OR_RETURN(work.team_end, work.team.Look(*work.roles.store));
   if (work.team_end.empty()) return absl::OkStatus();
   FRESHET_LOG(Warning) << "event=team_ended reason=" << LogQuoted(work.team_end);
   work.roles.recorder->EmitEvent("team_ended", {{"reason", work.team_end}});

@@ -15,7 +15,6 @@
 #include "cli/client/controller_links.h"
 #include "freshet/job/v1/job_service.grpc.pb.h"
 #include "services/runtime/channel.h"
-#include "services/runtime/error_details.h"
 #include "services/runtime/status.h"
 
 namespace freshet {
@@ -64,8 +63,8 @@ constexpr int32_t kPageSize = 500;
 
 std::vector<std::string> IdempotentMethods() {
   std::vector<std::string> methods;
-  for (const char* method : {"Validate", "Get", "List", "Pause", "Resume", "Cancel", "Scale",
-                             "ListCheckpoints", "ListSamples", "GetCluster"}) {
+  for (const char* method : {"Validate", "Get", "List", "Pause", "Resume", "Cancel", "Delete",
+                             "Scale", "ListCheckpoints", "ListSamples", "GetCluster"}) {
     methods.push_back(StrCat(kService, "/", method));
   }
   return methods;
@@ -220,25 +219,13 @@ absl::StatusOr<Job> JobClient::Cancel(const std::string& job_id, const std::stri
 }
 
 absl::Status JobClient::Delete(const std::string& job_id, bool keep_checkpoints) {
+  const absl::StatusOr<Job> job = Get(job_id);
+  if (!job.ok() && !absl::IsNotFound(job.status())) return job.status();
   auto request = RequestFor<job::v1::DeleteRequest>(job_id);
   request.set_keep_checkpoints(keep_checkpoints);
-  // gRPC does not say which of its own retries had an answer, so they are made here.
-  int attempts = 4;
-  bool perhaps_done = false;
-  const auto is_lost = [](const absl::Status& status) {
-    return absl::IsUnavailable(status) && runtime::DetailsOf(status).reason.empty();
-  };
-  const auto attempt = [&](Stub& stub) -> absl::Status {
-    Call call(*this, options_.call_timeout);
-    job::v1::DeleteReply reply;
-    absl::Status status = runtime::GrpcToStatus(stub.rpc->Delete(&call.context(), request, &reply));
-    if (perhaps_done && absl::IsNotFound(status)) return absl::OkStatus();
-    perhaps_done = perhaps_done || is_lost(status);
-    return status;
-  };
-  return Reach(attempt, [&](const absl::Status& status) {
-    return (is_lost(status) && --attempts > 0) || links_->MayTryAgain(status, /*repeatable=*/true);
-  });
+  const absl::Status status = Unary(&JobService::Stub::Delete, request).status();
+  // A try whose answer was lost may have deleted it.
+  return job.ok() && absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
 absl::StatusOr<job::v1::ScaleReply> JobClient::Scale(const job::v1::ScaleRequest& request) {

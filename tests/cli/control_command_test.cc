@@ -68,6 +68,9 @@ TEST_F(ControlCommandTest, DeleteWaitsForWorkersThatStillStop) {
 TEST_F(ControlCommandTest, AJobThatNeverExistedIsNotDeletedButOneThatGoesMeanwhileIs) {
   const absl::Status unknown = absl::NotFoundError("there is no job nobody");
   service_.FailNext("Delete", unknown);
+  service_.FailNext("Delete", absl::UnavailableError("goes down"));
+  service_.FailNext("Delete", unknown);
+  EXPECT_EQ(Run({"delete", "nobody"}).exit_code, 4) << "although an answer was lost";
   const ChildResult refused = Run({"delete", "nobody"});
   EXPECT_EQ(refused.exit_code, 4);
   EXPECT_EQ(refused.err, "freshet: there is no job nobody; freshet list names the jobs\n");

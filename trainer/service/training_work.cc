@@ -314,6 +314,9 @@ absl::Status TrainingWork::OnStep(const FinishedStep& report, const WeightSnapsh
 void TrainingWork::OnCheckpoint(const absl::Status& status) {
   if (!status.ok()) {
     FRESHET_LOG(Error) << "event=checkpoint_failed error=" << LogQuoted(Message(status));
+    // The error of work that is taken away reaches the job in no other way.
+    events_->AddNotice(StrCat("checkpoint_failed/", runtime::RandomId()), "checkpoint_failed",
+                       Message(status));
   }
   if (context_.listener != nullptr) {
     context_.listener->OnCheckpoint(assign_.job_id(), status.ok());

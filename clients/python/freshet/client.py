@@ -159,23 +159,26 @@ class Client:
         """Deletes a job that has ended, and its data.
 
         Waits up to 10 s for workers that are still stopping, then raises ConnectionLost with their
-        names. NotFound: there is no such job. Also possible if the leader changed during the call.
+        names. NotFound: there was no such job before the first try.
         """
         request = pb.DeleteRequest(job_id=id, keep_checkpoints=keep_checkpoints)
+        found = True
+        try:
+            self.get(id)
+        except errors.NotFound:
+            found = False
         give_up = time.monotonic() + _DELETE_SECONDS
-        found = False
         while True:
             try:
-                self._connection.call("Delete", request, attempts=4, deletes=True)
+                self._connection.call("Delete", request, attempts=4)
                 return
             except errors.NotFound:
                 if not found:
                     raise
-                return
+                return  # deleted by a try whose answer was lost
             except errors.ConnectionLost as error:
                 if error.reason != "TRY_AGAIN" or time.monotonic() > give_up:
                     raise
-                found = True
 
     def scale(self, role: str, replicas: int) -> int:
         """Sets the number of workers of "rollout", "rollout/POOL", "reward" or "env".

@@ -152,14 +152,9 @@ class Connection:
         for link in self._links:
             link.channel.close()
 
-    def call(self, method: str, request: Any, attempts: int = 1, deletes: bool = False) -> Any:
-        """Makes one unary call. With attempts > 1 it is retried while the server is unreachable.
-
-        deletes: returns None if the answer to a try was perhaps lost, or a try could not delete yet, and a later one
-        finds nothing to delete.
-        """
+    def call(self, method: str, request: Any, attempts: int = 1) -> Any:
+        """Makes one unary call. With attempts > 1 it is retried while the server is unreachable."""
         repeatable = attempts > 1
-        perhaps_done = False
         give_up = time.monotonic() + _FAILOVER_SECONDS
         pause = 0.1
         while True:
@@ -171,9 +166,6 @@ class Connection:
             except grpc.RpcError as error:
                 fault = errors.from_rpc(error, link.address)
                 self._report(link, error)
-                if deletes and perhaps_done and isinstance(fault, errors.NotFound):
-                    return None
-                perhaps_done |= error.code() == grpc.StatusCode.UNAVAILABLE and fault.reason in ("", "TRY_AGAIN")
                 attempts -= 1
                 changing = self._changes_hands(fault, repeatable) and time.monotonic() < give_up
                 if error.code() != grpc.StatusCode.UNAVAILABLE or (attempts <= 0 and not changing):

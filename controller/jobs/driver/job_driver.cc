@@ -9,6 +9,7 @@
 #include "base/transient.h"
 #include "controller/jobs/driver/curriculum_history.h"
 #include "controller/jobs/plan/store_setup.h"
+#include "controller/jobs/plan/team_plan.h"
 #include "job/eval_sets.h"
 
 namespace freshet {
@@ -151,9 +152,8 @@ absl::StatusOr<bool> JobDriver::Turn() {
   for (const cluster::v1::Role role : report.failed) context_.observer.OnWorkFailed(role);
 
   const bool cancelled = record.wanted() == cluster::v1::WANTED_CANCELLED;
-  // Without a trainer: another one, or the same, first redoes the steps that are not saved. The
-  // deadline of a cancelled job counts from when it is cancelled.
-  if (cancelled ? !team_end_.empty() : report.trainers == 0) {
+  // The deadline of a cancelled job counts from when it is cancelled.
+  if (cancelled && !team_end_.empty()) {
     team_end_.clear();
     ending_since_.reset();
   }
@@ -162,7 +162,7 @@ absl::StatusOr<bool> JobDriver::Turn() {
       workers_.Publish(record, workers, base_assign_, /*paused=*/true, /*with_trainer=*/false);
       if (!TrainerLetGo(report, cancelled, now)) return false;
     }
-    if (!cancelled) return FinishWithTeam(report);
+    if (!cancelled) return FinishWithTeam(record, report);
     return Finish(JOB_STATE_CANCELLED,
                   record.wanted_reason().empty()
                       ? "cancelled on request"
@@ -194,6 +194,7 @@ absl::StatusOr<bool> JobDriver::Turn() {
                             return absl::OkStatus();
                           }).status());
   team_end_ = team_end;
+  ++team_ends_;
   return false;
 }
 
@@ -339,13 +340,18 @@ std::shared_ptr<const cluster::v1::Assign> JobDriver::BaseAssign(const JobRecord
   return assign;
 }
 
-absl::StatusOr<bool> JobDriver::FinishWithTeam(const WorkersReport& report) {
+absl::StatusOr<bool> JobDriver::FinishWithTeam(JobRecord& record, const WorkersReport& report) {
   if (!report.fatal.empty()) return Finish(JOB_STATE_FAILED, report.fatal);
   FRESHET_RETURN_IF_ERROR(LookAtStore());
   if (stats_->groups[static_cast<size_t>(GroupState::kTrained)] == 0) {
     return Finish(JOB_STATE_SUCCEEDED, team_end_);
   }
-  FRESHET_LOG(Warning) << "event=team_end_not_saved job=" << id_;
+  FRESHET_RETURN_IF_ERROR(ReadProgress(record, /*save=*/true));
+  std::string error = FindSaveError(record);
+  if (error.empty()) error = report.trainer_lost;
+  const std::string failure = FindTeamEndFailure(team_ends_, error);
+  if (!failure.empty()) return Finish(JOB_STATE_FAILED, failure);
+  FRESHET_LOG(Warning) << "event=team_end_not_saved job=" << id_ << " error=" << LogQuoted(error);
   team_end_.clear();
   ending_since_.reset();
   return false;

@@ -112,9 +112,9 @@ class JobDriver {
   // For a job that ends early: true once the trainer has stopped, or a cancelled job's deadline for
   // its last checkpoint has passed.
   bool TrainerLetGo(const WorkersReport& report, bool cancelled, absl::Time now);
-  // Ends a job whose trainer has let go, or lets the trainer start again if trained steps are not
-  // saved.
-  absl::StatusOr<bool> FinishWithTeam(const WorkersReport& report);
+  // Ends a job whose trainer has let go or is lost. If trained steps are not saved, lets a trainer
+  // redo them, unless FindTeamEndFailure says that the job fails.
+  absl::StatusOr<bool> FinishWithTeam(JobRecord& record, const WorkersReport& report);
   absl::Status LookAtStore();
   // Reads the metrics rows added since the last call. `save`: write the record at once.
   absl::Status ReadProgress(JobRecord& record, bool save);
@@ -164,6 +164,7 @@ class JobDriver {
   int64_t ending_sequence_ = 0;
   absl::Time team_unknown_at_ = absl::InfinitePast();  // no patience is counted before
   std::string team_end_;  // why the job ends with its team; "" if it does not
+  int team_ends_ = 0;     // how often it began to, under this leader
   std::optional<absl::Time> trainer_done_since_;
   std::unique_ptr<PromptFeeder> feeder_;
 

@@ -130,7 +130,7 @@ absl::StatusOr<std::string> JobDriver::FindEndWithTeam(const JobRecord& record,
   return FindTeamEnd(
       FindEndedPartners(records, record),
       {*stats_, explanation_->edge, spec_.trainer().steps(), spec_.prompts_per_step(), last},
-      context_.timing.team_patience, now);
+      context_.timing, now);
 }
 
 absl::Status JobDriver::LookAtStore() {

@@ -30,6 +30,9 @@ struct ControllerTiming {
   absl::Duration last_checkpoint_deadline = absl::Seconds(60);  // of a cancelled job
   // How long a job of a team without progress waits after a partner has succeeded; see FindTeamEnd.
   absl::Duration team_patience = absl::Seconds(60);
+  // The same if groups are ready for a step: longer than three tries of an episode (5 min each),
+  // after which a group that is not played is handed back.
+  absl::Duration team_ready_patience = absl::Minutes(20);
   absl::Duration retention_period = absl::Minutes(1);  // between two checks
 
   ControllerTiming Scaled(double factor) const {
@@ -39,7 +42,7 @@ struct ControllerTiming {
           &t.tick, &t.patience, &t.retry_first, &t.retry_most, &t.failure_window,
           &t.other_trainer_after, &t.describe_deadline, &t.call_deadline, &t.evaluation_deadline,
           &t.final_evaluation_deadline, &t.last_checkpoint_deadline, &t.team_patience,
-          &t.retention_period}) {
+          &t.team_ready_patience, &t.retention_period}) {
       *d *= factor;
     }
     return t;

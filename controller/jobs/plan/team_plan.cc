@@ -90,7 +90,7 @@ std::vector<EndedPartner> FindEndedPartners(const std::vector<JobRecord>& record
 }
 
 std::string FindTeamEnd(const std::vector<EndedPartner>& partners, const TeamProgress& progress,
-                        absl::Duration patience, absl::Time now) {
+                        const ControllerTiming& timing, absl::Time now) {
   const int64_t step = progress.stats.committed_version;
   // On the other edges the step has all its groups, or they are being scored or trained.
   const bool needs_groups = progress.edge == "rollout" || progress.edge == "prompts";
@@ -99,15 +99,34 @@ std::string FindTeamEnd(const std::vector<EndedPartner>& partners, const TeamPro
   const auto groups = [&progress](GroupState state) {
     return progress.stats.groups[static_cast<size_t>(state)];
   };
-  if (groups(GroupState::kGenerated) + groups(GroupState::kScored) > 0 ||
-      groups(GroupState::kReady) >= progress.groups_per_step) {
-    return "";
-  }
+  if (groups(GroupState::kGenerated) + groups(GroupState::kScored) > 0) return "";
+  const int64_t ready = groups(GroupState::kReady);
+  const bool held = ready >= progress.groups_per_step;
   const EndedPartner& first = *std::ranges::min_element(partners, {}, &EndedPartner::at);
+  const absl::Duration patience = held ? timing.team_ready_patience : timing.team_patience;
   if (now - std::max(progress.last, first.at) < patience) return "";
   return StrCat("ends after step ", step, " of ", progress.steps, ": policy ", first.policy,
                 " has ended, so that no more prompts can be played; given up here: ",
-                DescribeEnds(progress.stats));
+                DescribeEnds(progress.stats),
+                held ? StrCat("; not trained: ", ready,
+                              " ready groups, because the step waits for an older one")
+                     : "");
+}
+
+std::string FindTeamEndFailure(int ends, const std::string& error) {
+  if (ends < kMostTeamEnds) return "";
+  return StrCat("the job would end with its team, but its last steps were not saved in ", ends,
+                " tries: ", error.empty() ? "the trainer has named no error; see its log" : error,
+                "; once the cause is removed, resume the job");
+}
+
+std::string FindSaveError(const JobRecord& record) {
+  for (int i = record.recent_events_size() - 1; i >= 0; --i) {
+    const job::v1::Notice& notice = record.recent_events(i).event().notice();
+    if (notice.kind() == "checkpoint_failed") return notice.text();
+    if (notice.kind() == "team_ended") break;
+  }
+  return "";
 }
 
 absl::StatusOr<std::vector<std::string>> FindTeamResumes(const std::vector<JobRecord>& records,

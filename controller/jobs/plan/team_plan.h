@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "controller/jobs/plan/controller_timing.h"
 #include "controller/jobs/record/job_record.h"
 #include "datastore/trajectory_store.h"
 
@@ -50,11 +51,23 @@ struct TeamProgress {
 
 // Why a job of a team ends before its last step, or "". All samples of a team are played by all its
 // members, so once one has ended, a group that is not generated never will be. The job ends when
-// its next step waits for such a group, none is being scored, those that are ready are too few for
-// a step, and nothing has moved for `patience` since the first partner's end: a sample's result may
-// come later than its partner's.
+// its next step waits for such a group, none is being scored, and nothing has moved for
+// `team_patience` since the first partner's end: a sample's result may come later than its
+// partner's. If enough groups for a step are ready, it is `team_ready_patience`: with disposition
+// `wait` the step waits for an older group, which may still be handed back and let it go on.
 std::string FindTeamEnd(const std::vector<EndedPartner>& partners, const TeamProgress& progress,
-                        absl::Duration patience, absl::Time now);
+                        const ControllerTiming& timing, absl::Time now);
+
+// How often a job may begin to end with its team.
+constexpr int kMostTeamEnds = 3;
+
+// Why a job fails that has begun to end with its team `ends` times and has left trained steps
+// unsaved each time, or "" if it may train them again. `error`: of the last save; may be "".
+std::string FindTeamEndFailure(int ends, const std::string& error);
+
+// The last checkpoint's error if the trainer of `record` has told one since the last `team_ended`,
+// else "".
+std::string FindSaveError(const JobRecord& record);
 
 // The other jobs of the team of `record` that have failed or were cancelled, which are resumed with
 // it. FAILED_PRECONDITION: one of them is being cancelled.

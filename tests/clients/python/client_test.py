@@ -273,6 +273,7 @@ class ClientTest(RecordedCase):
         busy = Fault(
             grpc.StatusCode.UNAVAILABLE, "rollout r0 is still stopping", error_details("TRY_AGAIN")
         )
+        self.service.answer("Get", job("a"))
         self.service.answer("Delete", *[busy] * 6, pb.DeleteReply())
         self.client.delete("a", keep_checkpoints=True)
         self.assertEqual(self.calls("Delete"), 7)
@@ -282,27 +283,31 @@ class ClientTest(RecordedCase):
         busy = Fault(
             grpc.StatusCode.UNAVAILABLE, "rollout r0 is still stopping", error_details("TRY_AGAIN")
         )
+        self.service.answer("Get", job("a"))
         self.service.answer("Delete", busy)
         with mock.patch("freshet.client._DELETE_SECONDS", 0.0):
             with self.assertRaisesRegex(freshet.ConnectionLost, "^rollout r0 is still stopping"):
                 self.client.delete("a")
 
-    def test_delete_refuses_an_unknown_job_but_not_one_that_goes_meanwhile(self):
+    def test_delete_refuses_a_job_that_was_not_there_but_not_one_that_goes_meanwhile(self):
         unknown = Fault(grpc.StatusCode.NOT_FOUND, "there is no job a", error_details("NOT_FOUND"))
         busy = Fault(grpc.StatusCode.UNAVAILABLE, "r0 is still stopping", error_details("TRY_AGAIN"))
+        self.service.answer("Get", job("a"), job("a"), unknown)
         self.service.answer("Delete", busy, unknown, *[busy] * 5, unknown)
         self.client.delete("a")
         self.client.delete("a")
         with self.assertRaisesRegex(freshet.NotFound, "there is no job a"):
             self.client.delete("a")
 
-    def test_delete_whose_reply_is_lost_has_deleted(self):
+    def test_delete_whose_reply_is_lost_has_deleted_only_a_job_that_was_there(self):
         unknown = Fault(grpc.StatusCode.NOT_FOUND, "there is no job a", error_details("NOT_FOUND"))
-        self.service.answer("Delete", UNAVAILABLE, unknown)
+        self.service.answer("Get", job("a"), unknown)
+        self.service.answer("Delete", UNAVAILABLE, unknown, UNAVAILABLE, unknown)
         self.client.delete("a")
         self.assertEqual(self.calls("Delete"), 2)
         with self.assertRaises(freshet.NotFound):
             self.client.delete("a")
+        self.assertEqual(self.calls("Delete"), 4)
 
     def test_a_token_needs_tls(self):
         with self.assertRaisesRegex(ValueError, "TLS"):

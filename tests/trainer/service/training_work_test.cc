@@ -83,6 +83,8 @@ TEST_F(TrainingWorkTest, TellsOfACheckpointThatCannotBeWritten) {
   };
   EXPECT_FALSE(Run().ok());
   EXPECT_GE(rows_.not_saved, 1);
+  EXPECT_THAT(events_.Keys("{job}:events"),
+              testing::Contains(testing::StartsWith("checkpoint_failed/")));
 }
 
 TEST_F(TrainingWorkTest, CheckpointsGetTheScoresOfTheirEvaluationsAndTheBestIsKept) {

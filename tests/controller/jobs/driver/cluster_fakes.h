@@ -376,6 +376,10 @@ class HubWorker {
   // Handles the directives received since the last call and sends a status.
   absl::Status Beat() {
     Take();
+    return SendStatus();
+  }
+  // Sends a status as of the directives handled so far.
+  absl::Status SendStatus() {
     cluster::v1::WorkerStatus status;
     status.set_worker(request_.worker());
     status.set_epoch(epoch_);

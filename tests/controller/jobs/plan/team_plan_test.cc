@@ -97,7 +97,7 @@ std::string End(const std::vector<EndedPartner>& partners, const std::string& ed
   }
   progress.stats.committed_version = step;
   progress.stats.ended_by_reason = {{"dropped(too_old)", 1}, {"dead(score_failed)", 3}};
-  return FindTeamEnd(partners, progress, absl::Seconds(60), At(now));
+  return FindTeamEnd(partners, progress, ControllerTiming(), At(now));
 }
 
 TEST(TeamEnd, AJobEndsOnceItsNextStepNeedsAPartnerThatHasEnded) {
@@ -126,14 +126,33 @@ TEST(TeamEnd, AJobTrainsWhatHasBeenPlayed) {
 }
 
 TEST(TeamEnd, OtherGroupsMayBeEnoughForTheStep) {
-  const auto end = [](const std::map<GroupState, int64_t>& groups) {
-    return End({{"b", At(100)}}, "rollout", 90, 1000, 19, groups);
+  const auto end = [](const std::map<GroupState, int64_t>& groups, int now = 1000) {
+    return End({{"b", At(100)}}, "rollout", 90, now, 19, groups);
   };
   EXPECT_NE(end({{GroupState::kLeased, 5}, {GroupState::kReady, 1}}), "");
   EXPECT_EQ(end({{GroupState::kLeased, 5}, {GroupState::kGenerated, 1}}), "") << "a slow judge";
   EXPECT_EQ(end({{GroupState::kLeased, 5}, {GroupState::kScored, 1}}), "");
-  EXPECT_EQ(end({{GroupState::kLeased, 5}, {GroupState::kReady, 2}}), "")
-      << "with disposition wait, the step waits for an older group";
+  // With disposition wait, the step waits for an older group.
+  const std::map<GroupState, int64_t> held = {{GroupState::kLeased, 5}, {GroupState::kReady, 2}};
+  EXPECT_EQ(end(held, 100 + 20 * 60 - 1), "");
+  EXPECT_THAT(end(held, 100 + 20 * 60), HasSubstr("not trained: 2 ready groups"));
+}
+
+TEST(TeamEnd, TheThirdWithoutASaveFailsTheJob) {
+  EXPECT_EQ(FindTeamEndFailure(2, "disk full"), "");
+  EXPECT_THAT(FindTeamEndFailure(3, "disk full"), HasSubstr("not saved in 3 tries: disk full;"));
+  EXPECT_THAT(FindTeamEndFailure(3, ""), HasSubstr("named no error"));
+}
+
+TEST(TeamEnd, TheSaveErrorIsThatOfTheLastTry) {
+  JobRecord record = Job("t-a", JOB_STATE_RUNNING);
+  EXPECT_EQ(FindSaveError(record), "");
+  AddNotice(record, Severity::kWarning, "team_ended", "", At(1));
+  AddNotice(record, Severity::kWarning, "checkpoint_failed", "disk full", At(2));
+  AddNotice(record, Severity::kWarning, "stalled", "", At(3));
+  EXPECT_EQ(FindSaveError(record), "disk full");
+  AddNotice(record, Severity::kWarning, "team_ended", "", At(4));
+  EXPECT_EQ(FindSaveError(record), "");
 }
 
 TEST(TeamResumes, AreThoseThatFailedOrWereCancelled) {
