@@ -17,6 +17,7 @@ import argparse
 import importlib.util
 import os
 import pathlib
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -31,6 +32,8 @@ from freshet.openenv_environment import openenv_environment
 from freshet.serving import DRAIN_SECONDS
 
 _CLOSE_SECONDS = 5.0
+# In PyYAML's messages: what is of the file, but not a token such as '<scalar>' or a single character.
+_QUOTED = re.compile(r"(['\"])(?!(?:<[a-z ]+>|\\?.|\\x..)\1).*\1")
 
 
 def _gymnasium(id: str, arguments: dict[str, Any] | None = None) -> Callable[[], Any]:
@@ -84,6 +87,7 @@ _KINDS: dict[str, tuple[Callable[..., Callable[[], Any]], tuple[type, ...], dict
             "max_calls": int,
             "seconds": float,
             "max_characters": int,
+            "max_answer_bytes": int,
         },
     ),
     "openenv": (openenv_environment, (str,), {"action": str, "observation": str, "reset": list, "seconds": float}),
@@ -91,15 +95,42 @@ _KINDS: dict[str, tuple[Callable[..., Callable[[], Any]], tuple[type, ...], dict
 }
 
 
+class _Loader(yaml.SafeLoader):
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)
+        except (RecursionError, yaml.YAMLError):
+            raise
+        except Exception:  # what Python raises for impossible dates and numbers
+            problem = "a value does not fit its type; quote it"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+
+
 def load(path: str) -> dict[str, Callable[[], Any]]:
     """The environments of a file, by name. Raises ValueError that names the file and the entry."""
     try:
-        entries = yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
-    except (OSError, RecursionError, UnicodeDecodeError, yaml.YAMLError) as error:
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: {error}") from None
+    try:
+        entries = yaml.load(text, _Loader)
+    except (RecursionError, yaml.YAMLError) as error:
+        raise ValueError(f"{path}{_yaml_problem(error, text)}") from None
     if not isinstance(entries, dict) or not entries:
         raise ValueError(f"{path}: it must map names to environments")
     return {str(name): _make(f"{path}: {name}", entry) for name, entry in entries.items()}
+
+
+def _yaml_problem(error: Exception, text: str) -> str:
+    """Where and why the text is not YAML, without the text itself, which may hold keys."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        why = _QUOTED.sub("'...'", ": ".join(part for part in (error.context, error.problem) if part))
+        return f":{mark.line + 1}:{mark.column + 1}: {why}"
+    if isinstance(error, yaml.reader.ReaderError):
+        before = text[: error.position].split("\n")
+        return f":{len(before)}:{len(before[-1]) + 1}: {error.reason}"
+    return ": lists and maps are nested too deep"
 
 
 def _make(where: str, entry: Any) -> Callable[[], Any]:

@@ -29,7 +29,7 @@ _MAX_ERROR_CHARACTERS = 500
 _CLOSE_SECONDS = 10.0
 HUNG_SECONDS = 30.0  # that a call may go on after its caller has given up
 STUCK_EXIT_CODE = 75  # of a process whose environments hang; its supervisor should start it again
-_MAX_ANSWER_BYTES = 4 << 20
+MAX_ANSWER_BYTES = 4 << 20
 MAX_JSON_DEPTH = 64  # of what a policy writes for a server
 
 
@@ -95,8 +95,8 @@ def _reply(observation: Any, info: Any, **fields: Any) -> pb.EpisodeReply:
         reply.new_context = isinstance(observation, NewContext)
     else:
         raise TypeError(f"an observation must be a str or a list of messages, not {type(observation).__name__}")
-    if reply.ByteSize() > _MAX_ANSWER_BYTES:
-        raise ValueError(f"an answer of {reply.ByteSize()} bytes; at most {_MAX_ANSWER_BYTES} are allowed")
+    if reply.ByteSize() > MAX_ANSWER_BYTES:
+        raise ValueError(f"an answer of {reply.ByteSize()} bytes; at most {MAX_ANSWER_BYTES} are allowed")
     return reply
 
 

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import functools
 import json
-import logging
 import math
 import os
 import re
-import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from freshet.environments import MAX_JSON_DEPTH, is_too_deep
+from freshet.environments import MAX_ANSWER_BYTES, MAX_JSON_DEPTH, is_too_deep
+from freshet.mcp_session import Session, Sessions, server_name
 
-_log = logging.getLogger("freshet.environment")
 _HERMES_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
-_URL = re.compile(r"(https?://)(?:[^\s/?#]*@)?([^\s/?#]*)\S*")
 _PYTHON_TAG = "<|python_tag|>"
-_START_SECONDS = 60.0
-_CHECK_SECONDS = 1.0
-_CLOSE_SECONDS = 5.0
-_MAX_PAGES = 100  # of the list of tools
 
 
 @dataclasses.dataclass
@@ -47,6 +39,7 @@ def mcp_environment(
     max_calls: int = 32,
     seconds: float = 3.0,
     max_characters: int = 16384,
+    max_answer_bytes: int = MAX_ANSWER_BYTES,
 ) -> Callable[[], Any]:
     """The tools of an MCP server, to be served by serve_env. Needs the package mcp.
 
@@ -56,8 +49,8 @@ def mcp_environment(
     each of its tool calls is answered by a message. The episode ends with a turn without a tool call; its
     reward is 0, so the job names other components. A call that is malformed, that the server refuses or that
     takes too long is answered with the reason. A malformed call, or one of an unknown tool, makes the turn
-    invalid (`environment.mask_invalid_turns`). Only a server that is lost is an error of the episode, or, unless it is
-    shared, one that sends a message that cannot be read in place of an answer.
+    invalid (`environment.mask_invalid_turns`). Only a server that is lost, exceeds a bound or sends a wrong answer is an
+    error of the episode, or, unless it is shared, one that sends a message that cannot be read in place of an answer.
 
     server: URL (streamable HTTP), or a command (stdio). env: further environment variables of the command.
     pass_env: names of this process's environment variables that the command gets too, such as the keys of tools.
@@ -73,6 +66,8 @@ def mcp_environment(
     seconds: limit of all calls of a turn, and of the list of tools; must be about a second below the job's
     environment.step_timeout_ms.
     max_characters: of an answer; the rest is cut.
+    max_answer_bytes: that the server sends for one answer, with all that precedes it, and for the whole list of tools;
+    more is an error of the episode.
     """
     if tool_calls not in _PARSERS:
         raise ValueError(f"tool_calls is {tool_calls!r}; use {' or '.join(_PARSERS)}")
@@ -81,7 +76,7 @@ def mcp_environment(
         if not server.startswith(("http://", "https://")):
             raise ValueError("mcp is a text that is no http(s) URL; give one, or a command as a list")
         try:
-            _name(server)
+            server_name(server)
         except ValueError:
             raise ValueError("mcp is a URL without a valid host and port; give http(s)://HOST:PORT/PATH") from None
     elif not server:
@@ -103,11 +98,13 @@ def mcp_environment(
     unset = sorted(name for name, value in passed.items() if value is None)
     if unset:
         raise ValueError(f"pass_env: the environment variable {unset[0]} is not set")
-    if not (seconds > 0 and max_calls >= 0 and max_characters > 0):
-        raise ValueError("seconds, max_calls and max_characters must be positive numbers")
+    if not (seconds > 0 and max_calls >= 0 and max_characters > 0 and max_answer_bytes > 0):
+        raise ValueError("seconds, max_calls, max_characters and max_answer_bytes must be positive numbers")
     return functools.partial(
         McpEnvironment,
-        sessions=_Sessions(server if isinstance(server, str) else list(server), {**passed, **(env or {})}, shared),
+        sessions=Sessions(
+            server if isinstance(server, str) else list(server), {**passed, **(env or {})}, shared, max_answer_bytes
+        ),
         parse=_PARSERS[tool_calls],
         offered=None if tools is None else set(tools),
         bind=dict(bind or {}),
@@ -123,7 +120,7 @@ class McpEnvironment:
 
     def __init__(
         self,
-        sessions: _Sessions,
+        sessions: Sessions,
         parse: Callable[[str], list[Any]],
         offered: set[str] | None,
         bind: dict[str, str],
@@ -141,7 +138,7 @@ class McpEnvironment:
         self._max_calls = max_calls
         self._seconds = seconds
         self._max_characters = max_characters
-        self._session: _Session | None = None
+        self._session: Session | None = None
         self._calls = 0
         self.tools: list[dict[str, Any]] = []
 
@@ -223,189 +220,6 @@ class McpEnvironment:
         if len(text) > self._max_characters:
             text = f"{text[: self._max_characters]}\n[{len(text) - self._max_characters} more characters are cut]"
         return {"role": "tool", "name": name[:100], "content": text}
-
-
-class _NoAnswer(Exception):
-    """No valid answer in time. Its text: what the server sent meanwhile that cannot be read, or ""."""
-
-
-class _Sessions:
-    """Opens sessions with a server."""
-
-    def __init__(self, server: str | list[str], env: dict[str, str], shared: bool):
-        self._make = functools.partial(_Session, server, env, shared)
-        self._shared = shared
-        self._common: _Session | None = None
-
-    def open(self) -> _Session:
-        if not self._shared:
-            return self._make()
-        if self._common is None or self._common.is_lost():
-            self._common = self._make()
-        return self._common
-
-    async def close(self, session: _Session) -> None:
-        if not self._shared or session.is_lost():
-            await session.close()
-
-
-class _Session:
-    """A session with a server. The library wants it to be opened and closed by the same task."""
-
-    def __init__(self, server: str | list[str], env: dict[str, str], shared: bool):
-        self._name = _name(server)
-        self._shared = shared
-        self._unreadable = ""  # why the last such message cannot be read
-        self._unreadable_count = 0
-        self._client: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._end = asyncio.Event()
-        self._lost = False
-        self._task = asyncio.ensure_future(self._run(server, env))
-        self._tools: list[dict[str, Any]] = []
-
-    def is_lost(self) -> bool:
-        return self._lost or self._task.done()
-
-    async def _run(self, server: str | list[str], env: dict[str, str]) -> None:
-        try:
-            from mcp import Client, StdioServerParameters
-
-            if not isinstance(server, str):
-                server = StdioServerParameters(command=server[0], args=server[1:], env=env)
-            async with Client(
-                server, read_timeout_seconds=_START_SECONDS, message_handler=self._on_message
-            ) as client:
-                self._client.set_result(client)
-                await self._end.wait()
-        except BaseException as error:
-            if not self._client.done():
-                self._client.set_exception(RuntimeError(f"the MCP server cannot be reached: {_reason(error)}"))
-            elif not self._end.is_set():
-                raise
-
-    async def _on_message(self, message: Any) -> None:
-        """Of the library: a notification, or the error of a message that it cannot read and drops."""
-        if isinstance(message, Exception):
-            self._unreadable = " ".join(_reason(message).split())[:200]
-            self._unreadable_count += 1
-
-    async def _ask(self, ask: Callable[[Any], Any], seconds: float) -> Any:
-        """Fails if the session ends meanwhile. _NoAnswer: none within `seconds` of the start."""
-        try:
-            client = await asyncio.wait_for(asyncio.shield(self._client), _START_SECONDS)
-        except asyncio.CancelledError:
-            if not self._client.done():
-                _log.warning(
-                    "the caller gave up before the MCP server %s had answered initialize%s",
-                    self._name, self._and_unreadable())
-            raise
-        except asyncio.TimeoutError:
-            self._lost = True
-            raise RuntimeError(
-                f"the MCP server {self._name} did not answer initialize within {_START_SECONDS:g} s"
-                + self._and_unreadable()
-            ) from None
-        before = self._unreadable_count
-        asked = asyncio.ensure_future(ask(client))
-        try:
-            await asyncio.wait({asked, self._task}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if asked.done():
-                return asked.result()
-            if self._task.done():
-                raise RuntimeError("the MCP server is lost")
-            raise _NoAnswer(self._and_unreadable(before))
-        finally:
-            asked.cancel()
-
-    def _and_unreadable(self, before: int = 0) -> str:
-        """The last such message after the first `before`."""
-        if self._unreadable_count <= before:
-            return ""
-        return f"; it sent a message that cannot be read: {self._unreadable}"
-
-    async def tools(self, seconds: float) -> list[dict[str, Any]]:
-        """Name, description and parameters of each. seconds: for a page, once the server has started."""
-        if self._tools:
-            return self._tools
-        found: list[dict[str, Any]] = []
-        cursor = None
-        for _ in range(_MAX_PAGES):
-            try:
-                page = await self._ask(lambda client: client.list_tools(cursor=cursor), seconds)
-            except _NoAnswer as unreadable:
-                self._lost = True
-                raise RuntimeError(
-                    f"the MCP server {self._name} sent no valid answer to tools/list within {seconds:g} s{unreadable}"
-                ) from None
-            for tool in page.tools:
-                description = tool.description or ""
-                found.append({"name": tool.name, "description": description, "parameters": tool.input_schema})
-            cursor = page.next_cursor
-            if not cursor:
-                self._tools = found
-                return found
-        raise ValueError(f"the MCP server lists its tools on more than {_MAX_PAGES} pages")
-
-    async def call(self, name: str, arguments: dict[str, Any], seconds: float) -> str:
-        """The text of the answer, or why there is none. Raises if the server is at fault."""
-        from mcp.shared.exceptions import MCPError
-        from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
-
-        try:
-            result = await self._ask(lambda client: client.call_tool(name, arguments), seconds)
-        except MCPError as error:
-            # The library reports the status 404, that the server is gone, as METHOD_NOT_FOUND, too.
-            listed = any(tool["name"] == name for tool in self._tools)
-            if error.error.code == INVALID_PARAMS or (error.error.code == METHOD_NOT_FOUND and not listed):
-                return f"error: {error}"[:500]
-            self._lost = True  # also what the library says about the connection
-            raise
-        except _NoAnswer as unreadable:
-            # In a shared session the message may be the answer to another call.
-            if str(unreadable) and not self._shared:
-                raise RuntimeError(
-                    f"the MCP server {self._name} sent no valid answer to tools/call of {name[:100]}{unreadable}"
-                ) from None
-            await self._check()
-            return "error: the tool took too long"
-        return "\n".join(part.text if part.type == "text" else f"[{part.type}]" for part in result.content)
-
-    async def _check(self) -> None:
-        """Raises unless the server still answers, so that only the tool was slow."""
-        try:
-            await self._ask(lambda client: client.list_tools(), _CHECK_SECONDS)
-        except Exception:
-            self._lost = True
-            raise RuntimeError("the MCP server does not answer") from None
-
-    async def close(self) -> None:
-        self._end.set()
-        if not self._client.done():
-            self._task.cancel()
-        with contextlib.suppress(BaseException):
-            await asyncio.wait_for(asyncio.shield(self._task), _CLOSE_SECONDS)
-        self._task.cancel()
-        if self._client.done() and not self._client.cancelled():
-            self._client.exception()  # marks the exception as retrieved
-
-
-def _name(server: str | list[str]) -> str:
-    """Of a server, without what may hold keys: the user and path of a URL, the arguments of a command."""
-    if not isinstance(server, str):
-        return server[0][:200]
-    parts = urllib.parse.urlsplit(server)
-    host = parts.hostname
-    if not host:
-        raise ValueError("no host")
-    port = "" if parts.port is None else f":{parts.port}"
-    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}"[:200]
-
-
-def _reason(error: BaseException) -> str:
-    """Text of the first error of an exception group, with no more of URLs than the host."""
-    while getattr(error, "exceptions", None):
-        error = error.exceptions[0]
-    return _URL.sub(r"\1\2/...", f"{type(error).__name__}: {error}")[:300]
 
 
 def _call(text: str, arguments_key: str) -> tuple[str, dict[str, Any]] | _Malformed:

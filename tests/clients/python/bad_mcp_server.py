@@ -1,10 +1,13 @@
-"""An MCP server on stdio whose answers are wrong, for tests: bad_mcp_server.py METHOD ANSWER.
+"""An MCP server whose answers are wrong, for tests: on stdio bad_mcp_server.py METHOD ANSWER, over HTTP serve().
 
-ANSWER is what it answers to METHOD, with ID for the id of the request.
+ANSWER is what it answers to METHOD, with ID for the id of the request, or the name of a flood.
 """
 
+import http.server
+import itertools
 import json
 import sys
+import threading
 
 RESULTS = {
     "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
@@ -12,15 +15,63 @@ RESULTS = {
     "tools/list": {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]},
     "tools/call": {"content": []},
 }
+PING = b'{"jsonrpc": "2.0", "id": 7, "method": "ping"}'
+NOTE = b'{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}'
 
-for line in sys.stdin:
-    request = json.loads(line)
-    if "id" not in request:
-        continue
-    answer = {"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "unknown"}}
-    if request["method"] in RESULTS:
-        answer = {"jsonrpc": "2.0", "id": request["id"], "result": RESULTS[request["method"]]}
-    text = json.dumps(answer)
-    if request["method"] == sys.argv[1]:
-        text = sys.argv[2].replace("ID", json.dumps(request["id"]))
-    print(text, flush=True)
+# Endless.
+FLOODS = {
+    "endless": lambda: itertools.chain([b'{"jsonrpc": "2.0", "result": "'], itertools.repeat(b"x" * 65536)),
+    "notes": lambda: itertools.repeat(NOTE + b"\n"),
+    "pings": lambda: itertools.repeat(PING + b"\n"),
+    "events": lambda: itertools.repeat(b"data: " + NOTE + b"\n\n"),
+    "comments": lambda: itertools.repeat(b": wait\n\n"),
+    "event": lambda: itertools.chain([b"data: "], itertools.repeat(b"x" * 65536)),
+}
+
+
+def body_of(request, method, answer):
+    """What is sent, in pieces."""
+    if request["method"] != method:
+        result = RESULTS.get(request["method"])
+        said = {"result": result} if result else {"error": {"code": -32601, "message": "unknown"}}
+        return [json.dumps({"jsonrpc": "2.0", "id": request["id"], **said}).encode()]
+    if answer in FLOODS:
+        return FLOODS[answer]()
+    return [answer.encode(errors="surrogateescape").replace(b"ID", json.dumps(request["id"]).encode())]
+
+
+def serve(method, answer, headers):
+    """Starts a server of streamable HTTP that answers `method` with these headers."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            request = json.loads(body) if body else {}  # else the client has gone
+            asked = "id" in request and "method" in request
+            self.send_response(200 if asked else 202)
+            chosen = headers if asked and request["method"] == method else {}
+            for name, value in {"Content-Type": "application/json", **chosen}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            try:
+                for part in body_of(request, method, answer) if asked else ():
+                    self.wfile.write(part)
+            except OSError:
+                pass  # the client has had enough
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "id" in request and "method" in request:
+            for part in body_of(request, *sys.argv[1:]):
+                sys.stdout.buffer.write(part)
+            sys.stdout.buffer.write(b"\n")
+            sys.stdout.buffer.flush()

@@ -69,7 +69,15 @@ class FileTest(EpisodesTest):
                           ("a: {mcp: 'http://me:secret'}", "mcp is a URL without a valid host and port; give"),
                           ("a: {mcp: 'http://[secret'}", "mcp is a URL without a valid host and port; give"),
                           ("a: {openenv: 'http://me:secret'}", "openenv has no valid port; give"),
-                          ("[" * 100_000, "environments.yaml")):
+                          ("a: {mcp: [x], max_answer_bytes: 0}", "max_answer_bytes must be positive"),
+                          ("a: {mcp: [x], env: {KEY: *secret}}", "yaml:1:26: found undefined alias '...'"),
+                          ("a: {mcp: [x], env: {KEY: !secret x}}", "yaml:1:26: could not determine a constructor"),
+                          ("a: {mcp: [x],\n  env: {KEY: 'secret}}", "yaml:2:23: while scanning a quoted scalar: found"),
+                          ("a: {mcp: [x]}\nb: secret: x", "yaml:2:10: mapping values are not allowed here"),
+                          ("a: secret\x07", "yaml:1:10: special characters are not allowed"),
+                          ("a: {mcp: [x], seconds: !!float secret}", "yaml:1:24: a value does not fit its type"),
+                          ("a: 2020-13-45", "yaml:1:4: a value does not fit its type; quote it"),
+                          ("[" * 100_000, "environments.yaml: lists and maps are nested too deep")):
             with self.subTest(text):
                 with self.assertRaises(ValueError) as caught:
                     self.load(text)

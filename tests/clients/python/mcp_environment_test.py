@@ -20,7 +20,7 @@ from played_episodes import SECONDS, EpisodesTest
 
 # A busy machine is no failure.
 mcp_environment = functools.partial(freshet.mcp_environment, seconds=SECONDS)
-sys.modules["freshet.mcp_environment"]._CHECK_SECONDS = SECONDS
+sys.modules["freshet.mcp_session"]._CHECK_SECONDS = SECONDS
 
 BAD_SERVER = str(pathlib.Path(__file__).with_name("bad_mcp_server.py"))
 SERVER = [sys.executable, str(pathlib.Path(__file__).with_name("mcp_server.py"))]
@@ -116,11 +116,11 @@ class McpEnvironmentTest(EpisodesTest):
                 mcp_environment(arguments, **options)
 
     def test_the_name_of_a_server_holds_no_keys(self):
-        name = sys.modules["freshet.mcp_environment"]._name
+        name = sys.modules["freshet.mcp_session"].server_name
         for server, named in (("https://me:secret@host:81/secret/mcp?key=secret", "https://host:81"),
                               ("http://secret@[::1]/secret", "http://[::1]"), (["tool", "--key=secret"], "tool")):
             self.assertEqual(name(server), named)
-        reason = sys.modules["freshet.mcp_environment"]._reason
+        reason = sys.modules["freshet.mcp_session"].reason_of
         self.assertEqual(reason(ValueError("Redirect to http://me:secret@host:81/secret?key=secret not followed")),
                          "ValueError: Redirect to http://host:81/... not followed")
         self.assertEqual(reason(ValueError("at http://host?key=a@secret")), "ValueError: at http://host/...")
@@ -178,10 +178,8 @@ class McpEnvironmentTest(EpisodesTest):
     def test_answers_that_the_library_drops_fail_the_episode_by_name(self):
         deep = '{"jsonrpc": "2.0", "id": ID, "result": ' + "[" * 2000 + "]" * 2000 + "}"
         half = '{"jsonrpc": "2.0", "id": ID, "result": {"tools": ["\\ud83d"]}}'
-        other = '{"jsonrpc": "2.0", "id": 77, "result": {}}'
-        for method, answer, unreadable in (("tools/list", deep, True), ("tools/list", half, True),
-                                           ("tools/list", other, False),
-                                           ("tools/call", '{"jsonrpc": "2.0", "id": ID}', True)):
+        for method, answer in (("tools/list", deep), ("tools/list", half),
+                               ("tools/call", '{"jsonrpc": "2.0", "id": ID}')):
             with self.subTest(method=method, answer=answer[:60]):
                 tools = mcp_environment([sys.executable, BAD_SERVER, method, answer], seconds=1.0)
                 code, details = self.error_of(tools, call("add", a=1, b=1))
@@ -189,7 +187,7 @@ class McpEnvironmentTest(EpisodesTest):
                 self.assertIn(f"sent no valid answer to {method}", details)
                 self.assertIn(f"the MCP server {sys.executable} sent", details)
                 self.assertNotIn("bad_mcp_server.py", details)  # an argument may hold a key
-                self.assertEqual("a message that cannot be read: " in details, unreadable, details)
+                self.assertIn("a message that cannot be read: ", details)
 
     def test_a_message_that_cannot_be_read_does_not_end_a_shared_session(self):
         answer = '{"jsonrpc": "2.0", "id": ID}'
@@ -198,7 +196,7 @@ class McpEnvironmentTest(EpisodesTest):
         self.assertEqual(self.answers(slow), [("tool", "add", "error: the tool took too long")])
 
     def test_a_server_that_does_not_start_is_said(self):
-        with unittest.mock.patch.object(sys.modules["freshet.mcp_environment"], "_START_SECONDS", 0.1):
+        with unittest.mock.patch.object(sys.modules["freshet.mcp_session"], "_START_SECONDS", 0.1):
             code, details = self.error_of(mcp_environment([sys.executable, "-c", "import sys; sys.stdin.read()"]))
         self.assertEqual(code, grpc.StatusCode.INTERNAL)
         self.assertIn("did not answer initialize within 0.1 s", details)
