@@ -194,6 +194,8 @@ absl::StatusOr<bool> JobDriver::Turn() {
                             return absl::OkStatus();
                           }).status());
   team_end_ = team_end;
+  const int64_t saved = stats_->transitions[static_cast<size_t>(GroupState::kDurable)];
+  if (std::exchange(saved_at_team_end_, saved) != saved) team_ends_ = 0;
   ++team_ends_;
   return false;
 }
@@ -343,8 +345,16 @@ std::shared_ptr<const cluster::v1::Assign> JobDriver::BaseAssign(const JobRecord
 absl::StatusOr<bool> JobDriver::FinishWithTeam(JobRecord& record, const WorkersReport& report) {
   if (!report.fatal.empty()) return Finish(JOB_STATE_FAILED, report.fatal);
   FRESHET_RETURN_IF_ERROR(LookAtStore());
-  if (stats_->groups[static_cast<size_t>(GroupState::kTrained)] == 0) {
-    return Finish(JOB_STATE_SUCCEEDED, team_end_);
+  const auto groups = [this](GroupState state) {
+    return stats_->groups[static_cast<size_t>(state)];
+  };
+  const bool unsaved = groups(GroupState::kTrained) > 0;
+  if (!unsaved && groups(GroupState::kClaimed) == 0) return Finish(JOB_STATE_SUCCEEDED, team_end_);
+  team_end_.clear();
+  ending_since_.reset();
+  if (!unsaved) {  // it has claimed a step meanwhile
+    --team_ends_;
+    return false;
   }
   FRESHET_RETURN_IF_ERROR(ReadProgress(record, /*save=*/true));
   std::string error = FindSaveError(record);
@@ -352,8 +362,6 @@ absl::StatusOr<bool> JobDriver::FinishWithTeam(JobRecord& record, const WorkersR
   const std::string failure = FindTeamEndFailure(team_ends_, error);
   if (!failure.empty()) return Finish(JOB_STATE_FAILED, failure);
   FRESHET_LOG(Warning) << "event=team_end_not_saved job=" << id_ << " error=" << LogQuoted(error);
-  team_end_.clear();
-  ending_since_.reset();
   return false;
 }
 

@@ -53,15 +53,15 @@ struct TeamProgress {
 // members, so once one has ended, a group that is not generated never will be. The job ends when
 // its next step waits for such a group, none is being scored, and nothing has moved for
 // `team_patience` since the first partner's end: a sample's result may come later than its
-// partner's. If enough groups for a step are ready, it is `team_ready_patience`: with disposition
-// `wait` the step waits for an older group, which may still be handed back and let it go on.
+// partner's. If enough groups for a step are ready, the patience is `team_ready_patience`: with
+// disposition `wait` the step waits for an older group and can go on once that is handed back.
 std::string FindTeamEnd(const std::vector<EndedPartner>& partners, const TeamProgress& progress,
                         const ControllerTiming& timing, absl::Time now);
 
-// How often a job may begin to end with its team.
+// How often a job may start to end with its team without a save.
 constexpr int kMostTeamEnds = 3;
 
-// Why a job fails that has begun to end with its team `ends` times and has left trained steps
+// Why a job fails that has started to end with its team `ends` times and has left trained steps
 // unsaved each time, or "" if it may train them again. `error`: of the last save; may be "".
 std::string FindTeamEndFailure(int ends, const std::string& error);
 
