@@ -31,6 +31,7 @@ import hostile
 
 HERE = pathlib.Path(__file__).resolve().parent
 SECONDS = 120
+WORKERS = 2
 SKIPPED = 77
 
 
@@ -111,7 +112,7 @@ def start(options, folder, secret):
     work = folder / "work"
     with open(folder / "sandbox.log", "w") as log:
         process = subprocess.Popen(
-            [*wrapper, str(binaries / "freshet-sandbox"), "--listen", "127.0.0.1:0", "--workers", "2", "--folder", str(work),
+            [*wrapper, str(binaries / "freshet-sandbox"), "--listen", "127.0.0.1:0", "--workers", str(WORKERS), "--folder", str(work),
              "--isolation", options.isolation, "--memory-mb", "256", "--folder-mb", "32", "--output-kb", "256"],
             stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, "SECRET": secret})
     try:
@@ -120,6 +121,12 @@ def start(options, folder, secret):
             log = (folder / "sandbox.log").read_text()
             print(f"escape: the sandbox does not start:\n{log}")
             sys.exit(SKIPPED if options.skip and "programs cannot be confined here" in log else 1)
+        # The others start later; while they do, they have files and a program of their own.
+        deadline = time.monotonic() + SECONDS
+        while (folder / "sandbox.log").read_text().count("event=sandbox_worker_started") < WORKERS:
+            if time.monotonic() > deadline:
+                sys.exit(f"escape: not all workers start:\n{(folder / 'sandbox.log').read_text()}")
+            time.sleep(0.05)
         yield line.strip().split("=")[1], process.pid
     finally:
         process.send_signal(signal.SIGTERM)

@@ -148,6 +148,7 @@ absl::StatusOr<std::unique_ptr<WorkerPool::Worker>> WorkerPool::StartWorker(int6
     return layers.status();
   }
   if (number == 0 && layers_.empty()) layers_ = *std::move(layers);
+  FRESHET_LOG(Info) << "event=sandbox_worker_started worker=" << number;
   return worker;
 }
 
