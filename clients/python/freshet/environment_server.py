@@ -32,8 +32,8 @@ from freshet.openenv_environment import openenv_environment
 from freshet.serving import DRAIN_SECONDS
 
 _CLOSE_SECONDS = 5.0
-# In PyYAML's messages: what is of the file, but not a token such as '<scalar>' or a single character.
-_QUOTED = re.compile(r"(['\"])(?!(?:<[a-z ]+>|\\?.|\\x..)\1).*\1")
+# In PyYAML's messages: a token such as '<scalar>' or a single character; or text of the file, except tokens.
+_QUOTED = re.compile(r"((['\"])(?:<[a-z ]+>|[^\\]|\\x..|\\.)\2)|(['\"]).*\3")
 
 
 def _gymnasium(id: str, arguments: dict[str, Any] | None = None) -> Callable[[], Any]:
@@ -125,7 +125,8 @@ def _yaml_problem(error: Exception, text: str) -> str:
     """Where and why the text is not YAML, without the text itself, which may hold keys."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
-        why = _QUOTED.sub("'...'", ": ".join(part for part in (error.context, error.problem) if part))
+        why = ": ".join(part for part in (error.context, error.problem) if part)
+        why = _QUOTED.sub(lambda quoted: quoted[1] or "'...'", why)
         return f":{mark.line + 1}:{mark.column + 1}: {why}"
     if isinstance(error, yaml.reader.ReaderError):
         before = text[: error.position].split("\n")

@@ -66,8 +66,8 @@ def mcp_environment(
     seconds: limit of all calls of a turn, and of the list of tools; must be about a second below the job's
     environment.step_timeout_ms.
     max_characters: of an answer; the rest is cut.
-    max_answer_bytes: that the server sends for one answer, with all that precedes it, and for the whole list of tools;
-    more is an error of the episode.
+    max_answer_bytes: limits what the server sends for one answer, including what it sends before it such as
+    notifications, and the whole list of tools. More is an error of the episode.
     """
     if tool_calls not in _PARSERS:
         raise ValueError(f"tool_calls is {tool_calls!r}; use {' or '.join(_PARSERS)}")
@@ -103,7 +103,11 @@ def mcp_environment(
     return functools.partial(
         McpEnvironment,
         sessions=Sessions(
-            server if isinstance(server, str) else list(server), {**passed, **(env or {})}, shared, max_answer_bytes
+            server if isinstance(server, str) else list(server),
+            {**passed, **(env or {})},
+            shared,
+            max_answer_bytes,
+            seconds,
         ),
         parse=_PARSERS[tool_calls],
         offered=None if tools is None else set(tools),

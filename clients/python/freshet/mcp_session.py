@@ -26,8 +26,10 @@ class _NoAnswer(Exception):
 class Sessions:
     """Opens sessions with a server."""
 
-    def __init__(self, server: str | list[str], env: dict[str, str], shared: bool, max_answer_bytes: int):
-        self._make = functools.partial(Session, server, env, shared, max_answer_bytes)
+    def __init__(
+        self, server: str | list[str], env: dict[str, str], shared: bool, max_answer_bytes: int, seconds: float
+    ):
+        self._make = functools.partial(Session, server, env, shared, max_answer_bytes, seconds)
         self._shared = shared
         self._common: Session | None = None
 
@@ -44,12 +46,18 @@ class Sessions:
 
 
 class Session:
-    """A session with a server. The library wants it to be opened and closed by the same task."""
+    """A session with a server. The library wants it to be opened and closed by the same task.
 
-    def __init__(self, server: str | list[str], env: dict[str, str], shared: bool, max_answer_bytes: int):
+    seconds: the longest that a caller waits for an answer.
+    """
+
+    def __init__(
+        self, server: str | list[str], env: dict[str, str], shared: bool, max_answer_bytes: int, seconds: float
+    ):
         self._name = server_name(server)
         self._shared = shared
         self._max_answer_bytes = max_answer_bytes
+        self._read_seconds = max(_START_SECONDS, seconds + 1)  # _ask gives up first, and says more
         self._flaw = ""  # the last thing that the server sent and that was dropped
         self._flaws = 0
         self._client: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -69,7 +77,7 @@ class Session:
             from freshet.mcp_transport import Traffic, connect
 
             transport = connect(server, env, Traffic(self._max_answer_bytes, self._on_fault, self._on_flaw))
-            async with Client(transport, read_timeout_seconds=_START_SECONDS) as client:
+            async with Client(transport, read_timeout_seconds=self._read_seconds) as client:
                 self._client.set_result(client)
                 await self._end.wait()
         except BaseException as error:
@@ -81,6 +89,7 @@ class Session:
     def _on_fault(self, what: str) -> None:
         if not self._fault.done():
             self._fault.set_result(what)
+            self._closing = asyncio.ensure_future(self.close())  # a shared session may have no episode that closes it
 
     def _on_flaw(self, what: str | Exception) -> None:
         if isinstance(what, Exception):
@@ -194,7 +203,7 @@ class Session:
     async def _check(self) -> None:
         """Raises unless the server still answers, so that only the tool was slow."""
         try:
-            await self._ask(lambda client: client.list_tools(), _CHECK_SECONDS)
+            await self._ask(lambda client: client.list_tools(cache_mode="refresh"), _CHECK_SECONDS)
         except Exception:
             self._lost = True
             raise RuntimeError("the MCP server does not answer") from None

@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -30,35 +31,53 @@ from mcp_types import (
 
 _CHUNK_BYTES = 64 << 10
 _MAX_SERVER_REQUESTS = 64  # such as pings, that are being answered
-_EXIT_SECONDS = 2.0  # for a process to end by itself, and again after SIGTERM
+_MAX_EVENT_STREAMS = 64
+_EXIT_SECONDS = 2.0  # _end waits this long, twice: after it closes stdin and after SIGTERM
 _TIMEOUTS = httpx2.Timeout(30.0, read=300.0)  # the library's own
 
 
 class Traffic:
     """What is sent and received in one session.
 
-    max_bytes: of an answer over HTTP, with all that precedes it in its body, and of a line on stdio. A server sends no
-    more either between two of the session's requests and answers.
+    max_bytes: limits a line on stdio and the body of a response to a POST. max_bytes also limits what a server sends
+    between one of the session's requests or answers and the next: on stdio, and in responses to a GET or DELETE.
     on_fault: called with what the server did, when it exceeds a bound. The session must end.
     on_flaw: called with what the server sent that is dropped.
     """
 
-    def __init__(self, max_bytes: int, on_fault: Callable[[str], None], on_flaw: Callable[[Any], None]):
+    def __init__(
+        self,
+        max_bytes: int,
+        on_fault: Callable[[str], None],
+        on_flaw: Callable[[Any], None],
+        clock: Callable[[], float] = time.monotonic,
+    ):
         self.max_bytes = max_bytes
         self.faulty = False
         self._on_fault = on_fault
         self._on_flaw = on_flaw
         self._waiting: set[Any] = set()  # ids of requests without an answer
         self._last_id = 0
-        self._bytes = 0  # since the last request or answer
         self._server_requests = 0
+        self._clock = clock
+        self._start_count()
+
+    def _start_count(self) -> None:
+        """At each request and answer."""
+        self._bytes = 0
+        self._event_streams = 0
+        self._counted_since = self._clock()
 
     def fault(self, what: str) -> None:
         self.faulty = True
         self._on_fault(what)
 
-    def is_within_bounds(self, message_bytes: int, chunk_bytes: int = 0) -> bool:
-        """message_bytes: of a message so far. chunk_bytes: received outside an answer's own body."""
+    def count_bytes(self, message_bytes: int, chunk_bytes: int = 0) -> bool:
+        """Reports a fault above max_bytes. Returns False after any fault.
+
+        message_bytes: size of the message so far.
+        chunk_bytes: size of what was just received on stdio, or over HTTP in a response to a GET or DELETE.
+        """
         if self.faulty:
             return False
         self._bytes += chunk_bytes
@@ -67,11 +86,18 @@ class Traffic:
         self.fault(f"sent more than {self.max_bytes} bytes for one answer; max_answer_bytes limits them")
         return False
 
+    def count_event_stream(self) -> None:
+        """To be called when a GET is answered: the library sends another one whenever the server ends the stream."""
+        self._event_streams += 1
+        seconds = self._clock() - self._counted_since
+        if self._event_streams > _MAX_EVENT_STREAMS + seconds * max(1, len(self._waiting)):
+            self.fault(f"ended more than {_MAX_EVENT_STREAMS} event streams, plus one per second")
+
     def sent(self, item: SessionMessage) -> None:
         """To be called before a request is sent, and after any other message."""
         message = item.message
         if isinstance(message, JSONRPCRequest):
-            self._bytes = 0
+            self._start_count()
             self._waiting.add(message.id)
             self._last_id = max(self._last_id, message.id)  # the library counts
         elif isinstance(message, (JSONRPCError, JSONRPCResponse)):
@@ -100,7 +126,7 @@ class Traffic:
                 self._on_flaw(f"an answer with the id {str(id)[:50]}, which no request has")
             return item
         self._waiting.discard(id)
-        self._bytes = 0
+        self._start_count()
         if isinstance(message, JSONRPCError):
             return item
         try:
@@ -176,9 +202,10 @@ class _Outbox(_Stream):
 
 async def _bound(traffic: Traffic, response: httpx2.Response) -> None:
     """Bounds the body of a response that has not been read."""
-    if response.headers.get("content-encoding", "identity").lower() != "identity":
-        traffic.fault("sent a compressed body, although asked for none")
-        raise httpx2.StreamError("compressed body")
+    if response.request.method == "GET":
+        traffic.count_event_stream()
+    if traffic.faulty:
+        raise httpx2.StreamError("faulty server")
     response.encoding = "utf-8"  # whatever the server says
     response.stream = _Body(response, traffic)
 
@@ -190,18 +217,20 @@ class _Body(httpx2.AsyncByteStream):
         self._stream = response.stream
         self._traffic = traffic
         self._is_answer = response.request.method == "POST"
+        self._coding = response.headers.pop("content-encoding", "")[:50]  # so that httpx2 does not decompress
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         decoder = codecs.getincrementaldecoder("utf-8")()
         size = 0
         async for chunk in self._stream:
             size += len(chunk) if self._is_answer else 0
-            if not self._traffic.is_within_bounds(size, 0 if self._is_answer else len(chunk)):
+            if not self._traffic.count_bytes(size, 0 if self._is_answer else len(chunk)):
                 raise httpx2.StreamError("too many bytes")
             try:
                 decoder.decode(chunk)
             except UnicodeDecodeError:
-                self._traffic.fault("sent a body that is not UTF-8")
+                coding = f", with Content-Encoding: {self._coding}" if self._coding else ""
+                self._traffic.fault(f"sent a body that is not UTF-8{coding}")
                 raise httpx2.StreamError("not UTF-8") from None
             yield chunk
 
@@ -239,7 +268,7 @@ async def _read(stdout: asyncio.StreamReader, inbox: Any, traffic: Traffic) -> N
         async with inbox:
             while chunk := await stdout.read(_CHUNK_BYTES):
                 end = chunk.find(b"\n")
-                if not traffic.is_within_bounds(len(line) + (len(chunk) if end < 0 else end), len(chunk)):
+                if not traffic.count_bytes(len(line) + (len(chunk) if end < 0 else end), len(chunk)):
                     return
                 line += chunk
                 if end >= 0:

@@ -72,6 +72,8 @@ class FileTest(EpisodesTest):
                           ("a: {mcp: [x], max_answer_bytes: 0}", "max_answer_bytes must be positive"),
                           ("a: {mcp: [x], env: {KEY: *secret}}", "yaml:1:26: found undefined alias '...'"),
                           ("a: {mcp: [x], env: {KEY: !secret x}}", "yaml:1:26: could not determine a constructor"),
+                          ("[a", "yaml:1:3: while parsing a flow sequence: expected ',' or ']', but got '<stream end>'"),
+                          ("a: !<%27%22secret> x", "yaml:1:4: could not determine a constructor for the tag '...'"),
                           ("a: {mcp: [x],\n  env: {KEY: 'secret}}", "yaml:2:23: while scanning a quoted scalar: found"),
                           ("a: {mcp: [x]}\nb: secret: x", "yaml:2:10: mapping values are not allowed here"),
                           ("a: secret\x07", "yaml:1:10: special characters are not allowed"),
