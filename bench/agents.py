@@ -3,22 +3,23 @@
 
     agents.py [--only NAME] [--seeds 3] [--rounds 5] [--bin build/bin]
 
-sandbox   programs per second of freshet-sandbox, beside a plain subprocess for each program, in alternating order
-generate  tokens per second of a job of kind generate, beside its engine alone with as many prompts and samples of the same
-          lengths at a time, in alternating order
-code      examples/code.yaml, and as a control the same with a reward for the form of a program instead of its output
-openenv   examples/successor.yaml, and as a control the same without seeing the letter
-turns     the same, half as long, and as a control without an advantage for each turn
-mcp       examples/lookup.yaml, and as a control the same without the tool
-tasks     examples/tasks.yaml, and as a control the same without the curriculum
-team      examples/team, two policies, and as a control the same with a worker that does not learn
-notes     examples/notes.yaml, and as a control the same in one conversation, which the context cuts off
-budget    examples/budget.yaml, and as a control the same without a reward for the budget
-adaptive  examples/adaptive.yaml, and as a control the same with groups of one size and no limit of their own
-replay    examples/sparse.yaml, and as a control the same with a success pool that stays empty
-entropy   examples/smoke.yaml at a learning rate that is too high for it, with loss.entropy_control, and as a control without
-calls     examples/calculator.yaml with loss.token_weights for the tool calls, and as a control without
-certain   examples/calculator.yaml with loss.turn_entropy_share, and as a control without
+sandbox    programs per second of freshet-sandbox, beside a plain subprocess for each program, in alternating order
+generate   tokens per second of a job of kind generate, beside its engine alone with as many prompts and samples of the same
+           lengths at a time, in alternating order
+code       examples/code.yaml, and as a control the same with a reward for the form of a program instead of its output
+openenv    examples/successor.yaml, and as a control the same without seeing the letter
+turns      the same, half as long, and as a control without an advantage for each turn
+mcp        examples/lookup.yaml, and as a control the same without the tool
+tasks      examples/tasks.yaml, and as a control the same without the curriculum
+team       examples/team, two policies, and as a control the same with a worker that does not learn
+duplicates examples/team/delegation.yaml with loss.not_asked: duplicate, and as a control with drop
+notes      examples/notes.yaml, and as a control the same in one conversation, which the context cuts off
+budget     examples/budget.yaml, and as a control the same without a reward for the budget
+adaptive   examples/adaptive.yaml, and as a control the same with groups of one size and no limit of their own
+replay     examples/sparse.yaml, and as a control the same with a success pool that stays empty
+entropy    examples/smoke.yaml at a learning rate that is too high for it, with loss.entropy_control, and as a control without
+calls      examples/calculator.yaml with loss.token_weights for the tool calls, and as a control without
+certain    examples/calculator.yaml with loss.turn_entropy_share, and as a control without
 
 Prints one line per figure and writes build/bench/agents.json. Exits with 1 if a goal is missed.
 """
@@ -200,11 +201,21 @@ def compare(binaries, seeds, job, component, flags, settings, control):
     return trained, controlled, max(times)
 
 
+def by_seed(trained, controlled):
+    return f"seeds: {', '.join(f'{v:.3f}' for v in trained)}; control: {', '.join(f'{v:.3f}' for v in controlled)}"
+
+
+def relative(name, trained, controlled):
+    """A row for a median that must be at least 0.95 of the control's."""
+    row = figures.bound(name, statistics.median(trained) / max(statistics.median(controlled), 1e-9), 0.95, "of 1")
+    return {**row, "note": by_seed(trained, controlled)}
+
+
 def rows_of(name, what, peer, goal, trained, controlled, longest, unit="of 1", lower_is_better=False):
     ours, theirs = statistics.median(trained), statistics.median(controlled)
-    note = f"seeds: {', '.join(f'{v:.3f}' for v in trained)}; control: {', '.join(f'{v:.3f}' for v in controlled)}"
     return [{"name": f"{name}: {what}", "ours": ours, "peer": theirs, "peer_name": peer,
-             "ratio": theirs / ours if lower_is_better else ours / max(theirs, 1e-9), "unit": unit, "goal": goal, "note": note},
+             "ratio": theirs / ours if lower_is_better else ours / max(theirs, 1e-9), "unit": unit, "goal": goal,
+             "note": by_seed(trained, controlled)},
             figures.bound(f"{name}: longest run", longest, 45, "s", lower_is_better=True)]
 
 
@@ -261,6 +272,23 @@ def team(binaries, seeds):
             times.append(seconds)
     return rows_of("team", "right answers of planner and worker", "the worker is frozen", 1.2, trained, controlled,
                    max(times))
+
+
+def duplicates(binaries, seeds):
+    digits, sums, times = ([], []), ([], []), []
+    with example_servers.team("delegation", 1) as (worker,):
+        for seed in range(1, seeds + 1):
+            for number, not_asked in enumerate(("duplicate", "drop")):
+                settings = (f"environment.address={worker}", f"loss.not_asked={not_asked}")
+                samples, _, seconds = run_example(binaries, "team/delegation.yaml", seed, [], settings)
+                late = [sample for sample in samples if sample["step"] > 20 and sample["finish"] != "not_asked"]
+                for results, of_sums in ((digits, False), (sums, True)):
+                    rewards = [sample["reward"] for sample in late if ("+" in sample["prompt"]) == of_sums]
+                    results[number].append(statistics.mean(rewards))
+                times.append(seconds)
+    return [*rows_of("duplicates", "right answers where rarely asked, steps 21 to 30", "without duplicates", 1.5, *digits,
+                     max(times)),
+            relative("duplicates: right sums, of those of the control", *sums)]
 
 
 def notes(binaries, seeds):
@@ -322,11 +350,8 @@ def adaptive(binaries, seeds):
             tokens[number].append(sum(row.get("tokens_generated", 0) for row in rows))
             sums[number].append([row["eval_accuracy"] for row in rows if row.get("eval_name") == "sums"][-1])
             times.append(seconds)
-    rows = rows_of("adaptive", "tokens generated", "groups of one size", 1.5, *tokens, max(times), "tokens", True)
-    rows.append(figures.bound("adaptive: right sums, held out, of those of the control",
-                              statistics.median(sums[0]) / max(statistics.median(sums[1]), 1e-9), 0.95, "of 1"))
-    rows[-1]["note"] = f"seeds: {', '.join(f'{v:.3f}' for v in sums[0])}; control: {', '.join(f'{v:.3f}' for v in sums[1])}"
-    return rows
+    return [*rows_of("adaptive", "tokens generated", "groups of one size", 1.5, *tokens, max(times), "tokens", True),
+            relative("adaptive: right sums, held out, of those of the control", *sums)]
 
 
 def entropy(binaries, seeds):
@@ -360,7 +385,8 @@ def certain(binaries, seeds):
 
 
 EXAMPLES = {"code": code, "openenv": openenv, "turns": turns, "mcp": mcp, "notes": notes, "tasks": tasks, "team": team,
-            "budget": budget, "replay": replay, "adaptive": adaptive, "entropy": entropy, "calls": calls, "certain": certain}
+            "duplicates": duplicates, "budget": budget, "replay": replay, "adaptive": adaptive, "entropy": entropy,
+            "calls": calls, "certain": certain}
 
 
 def main():

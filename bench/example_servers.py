@@ -35,14 +35,14 @@ def environments(example):
 
 
 @contextlib.contextmanager
-def team():
-    """Starts examples/team/team.py. Gives the addresses of planner and worker."""
+def team(name="team", members=2):
+    """Starts examples/team/NAME.py. Gives the addresses of its members."""
     with contextlib.ExitStack() as stack:
         package = _client(stack)
-        server = _run(stack, [PYTHON, ROOT / "examples" / "team" / "team.py", "127.0.0.1:0", "127.0.0.1:0"],
+        server = _run(stack, [PYTHON, ROOT / "examples" / "team" / f"{name}.py", *["127.0.0.1:0"] * members],
                       stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(package)})
-        members = server.stdout.readline().split()[2:]
-        yield [member.rstrip(",").split("=")[1] for member in members]
+        listed = server.stdout.readline().split()[2:]
+        yield [member.rstrip(",").split("=")[1] for member in listed]
 
 
 def _client(stack):

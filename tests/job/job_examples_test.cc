@@ -52,6 +52,12 @@ TEST(Examples, TeamHasTwoPolicies) {
   EXPECT_EQ(file.jobs[1].spec.environment().address(), "127.0.0.1:7202");
 }
 
+TEST(Examples, DelegationIsATeamOfOnePolicy) {
+  const JobSpec spec = ParsedExample("team/delegation.yaml");
+  EXPECT_EQ(spec.team(), "delegation");
+  EXPECT_EQ(spec.loss().not_asked(), "duplicate");
+}
+
 TEST(Examples, StoriesNeedsAModel) {
   const JobResult result = ParseJob(Example("stories.yaml"), "stories.yaml");
   ASSERT_EQ(result.errors.size(), 1u);
