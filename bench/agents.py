@@ -221,7 +221,7 @@ def rows_of(name, what, peer, goal, trained, controlled, longest, unit="of 1", l
 
 def code(binaries, seeds):
     form = 'reward.components={passed: {type: code, test_timeout_ms: 2000, weight: 0}, ' \
-           'form: {type: regex, match: whole, pattern: "print\\(.*\\)"}}'
+           "form: {type: regex, match: whole, pattern: 'print\\(.*\\)'}}"
     with sandbox(binaries) as address:
         flags = ["--sandbox", f"http://{address}"]
         results = compare(binaries, seeds, "code.yaml", "passed", flags, (), (form,))
