@@ -64,7 +64,7 @@ class JobClient {
   absl::StatusOr<job::v1::Job> Resume(const std::string& job_id,
                                       const std::map<std::string, int64_t>& max_calls = {});
   absl::StatusOr<job::v1::Job> Cancel(const std::string& job_id, const std::string& reason);
-  // OK: the job is gone, or this leader has deleted it before. NOT_FOUND: an unknown job.
+  // OK: the job is deleted, now or before by this leader. NOT_FOUND: an unknown job.
   absl::Status Delete(const std::string& job_id, bool keep_checkpoints);
   absl::StatusOr<job::v1::ScaleReply> Scale(const job::v1::ScaleRequest& request);
   absl::StatusOr<job::v1::ListCheckpointsReply> ListCheckpoints(const std::string& job_id);

@@ -1,5 +1,5 @@
-"""A planner in code and a worker that learns: it asks the worker for all sums, but picks the smaller of two digits by
-chance, and asks only in one of eight samples.
+"""A planner in code and a worker that learns. The planner asks the worker for every sum. For the smaller of two digits it
+asks in one of eight samples, and guesses in the others.
 
     python3 examples/team/delegation.py 127.0.0.1:7202              # the address in delegation.yaml
     freshet local examples/team/delegation.yaml                     # in another terminal

@@ -121,10 +121,10 @@ def start(options, folder, secret):
             log = (folder / "sandbox.log").read_text()
             print(f"escape: the sandbox does not start:\n{log}")
             sys.exit(SKIPPED if options.skip and "programs cannot be confined here" in log else 1)
-        # The others start later; while they do, they have files and a program of their own.
+        # The other workers start later. Their first files and processes would look like leaks.
         deadline = time.monotonic() + SECONDS
         while (folder / "sandbox.log").read_text().count("event=sandbox_worker_started") < WORKERS:
-            if time.monotonic() > deadline:
+            if process.poll() is not None or time.monotonic() > deadline:
                 sys.exit(f"escape: not all workers start:\n{(folder / 'sandbox.log').read_text()}")
             time.sleep(0.05)
         yield line.strip().split("=")[1], process.pid

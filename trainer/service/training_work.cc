@@ -314,7 +314,7 @@ absl::Status TrainingWork::OnStep(const FinishedStep& report, const WeightSnapsh
 void TrainingWork::OnCheckpoint(const absl::Status& status) {
   if (!status.ok()) {
     FRESHET_LOG(Error) << "event=checkpoint_failed error=" << LogQuoted(Message(status));
-    // The error of work that is taken away reaches the job in no other way.
+    // If the work is revoked, its status no longer reports the error.
     events_->AddNotice(StrCat("checkpoint_failed/", runtime::RandomId()), "checkpoint_failed",
                        Message(status));
   }

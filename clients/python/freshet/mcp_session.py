@@ -194,6 +194,7 @@ class Session:
             await self._check()
             return "error: the tool took too long"
         except ValueError as error:  # the answer is no result of a tool
+            self._lost = True
             raise self._failed(f"tools/call of {name[:100]}", error) from None
         return "\n".join(part.text if part.type == "text" else f"[{part.type}]" for part in result.content)
 

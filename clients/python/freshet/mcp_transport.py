@@ -58,7 +58,7 @@ class Traffic:
         self._on_flaw = on_flaw
         self._waiting: set[Any] = set()  # ids of requests without an answer
         self._last_id = 0
-        self._server_requests = 0
+        self._server_requests: set[Any] = set()  # ids of those that are being answered
         self._clock = clock
         self._start_count()
 
@@ -90,8 +90,11 @@ class Traffic:
         """To be called when a GET is answered: the library sends another one whenever the server ends the stream."""
         self._event_streams += 1
         seconds = self._clock() - self._counted_since
-        if self._event_streams > _MAX_EVENT_STREAMS + seconds * max(1, len(self._waiting)):
-            self.fault(f"ended more than {_MAX_EVENT_STREAMS} event streams, plus one per second")
+        if self._event_streams > _MAX_EVENT_STREAMS + seconds * (1 + len(self._waiting)):
+            self.fault(
+                f"ended more than {_MAX_EVENT_STREAMS} event streams, plus one per second and one per second for each "
+                "call that waits"
+            )
 
     def sent(self, item: SessionMessage) -> None:
         """To be called before a request is sent, and after any other message."""
@@ -101,7 +104,7 @@ class Traffic:
             self._waiting.add(message.id)
             self._last_id = max(self._last_id, message.id)  # the library counts
         elif isinstance(message, (JSONRPCError, JSONRPCResponse)):
-            self._server_requests -= 1
+            self._server_requests.discard(message.id)
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
             self._waiting.discard((message.params or {}).get("requestId"))
 
@@ -112,10 +115,12 @@ class Traffic:
             return item
         message = item.message
         if isinstance(message, JSONRPCRequest):
-            self._server_requests += 1
-            if self._server_requests > _MAX_SERVER_REQUESTS:
+            self._server_requests.add(message.id)
+            if len(self._server_requests) > _MAX_SERVER_REQUESTS:
                 self.fault(f"sent more than {_MAX_SERVER_REQUESTS} requests without waiting for their answers")
                 return RuntimeError("too many requests")
+        if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            self._server_requests.discard((message.params or {}).get("requestId"))
         if not isinstance(message, (JSONRPCResponse, JSONRPCError)):
             return item
         id = None if message.id is None else coerce_request_id(message.id)
@@ -202,7 +207,7 @@ class _Outbox(_Stream):
 
 async def _bound(traffic: Traffic, response: httpx2.Response) -> None:
     """Bounds the body of a response that has not been read."""
-    if response.request.method == "GET":
+    if response.request.method == "GET" and not response.has_redirect_location:
         traffic.count_event_stream()
     if traffic.faulty:
         raise httpx2.StreamError("faulty server")

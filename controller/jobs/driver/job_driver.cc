@@ -348,20 +348,24 @@ absl::StatusOr<bool> JobDriver::FinishWithTeam(JobRecord& record, const WorkersR
   const auto groups = [this](GroupState state) {
     return stats_->groups[static_cast<size_t>(state)];
   };
-  const bool unsaved = groups(GroupState::kTrained) > 0;
-  if (!unsaved && groups(GroupState::kClaimed) == 0) return Finish(JOB_STATE_SUCCEEDED, team_end_);
+  if (groups(GroupState::kTrained) > 0) {
+    FRESHET_RETURN_IF_ERROR(ReadProgress(record, /*save=*/true));
+    std::string error = FindSaveError(record);
+    if (error.empty()) error = report.trainer_lost;
+    const int64_t saved = stats_->transitions[static_cast<size_t>(GroupState::kDurable)];
+    if (std::exchange(saved_at_team_end_, saved) != saved) team_ends_ = 1;
+    const std::string failure = FindTeamEndFailure(team_ends_, error);
+    if (!failure.empty()) return Finish(JOB_STATE_FAILED, failure);
+    FRESHET_LOG(Warning) << "event=team_end_not_saved job=" << id_ << " error=" << LogQuoted(error);
+  } else if (groups(GroupState::kClaimed) > 0) {
+    // The trainer stopped during a step, which is trained first.
+    --team_ends_;
+    FRESHET_LOG(Info) << "event=team_end_step_claimed job=" << id_;
+  } else {
+    return Finish(JOB_STATE_SUCCEEDED, team_end_);
+  }
   team_end_.clear();
   ending_since_.reset();
-  if (!unsaved) {  // it has claimed a step meanwhile
-    --team_ends_;
-    return false;
-  }
-  FRESHET_RETURN_IF_ERROR(ReadProgress(record, /*save=*/true));
-  std::string error = FindSaveError(record);
-  if (error.empty()) error = report.trainer_lost;
-  const std::string failure = FindTeamEndFailure(team_ends_, error);
-  if (!failure.empty()) return Finish(JOB_STATE_FAILED, failure);
-  FRESHET_LOG(Warning) << "event=team_end_not_saved job=" << id_ << " error=" << LogQuoted(error);
   return false;
 }
 

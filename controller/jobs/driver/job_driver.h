@@ -112,8 +112,9 @@ class JobDriver {
   // For a job that ends early: true once the trainer has stopped, or a cancelled job's deadline for
   // its last checkpoint has passed.
   bool TrainerLetGo(const WorkersReport& report, bool cancelled, absl::Time now);
-  // Ends a job whose trainer has let go or is lost. If it has left trained steps unsaved or a step
-  // untrained, lets a trainer do that, unless FindTeamEndFailure says that the job fails.
+  // Ends a job whose trainer has let go or is lost. If that has left trained steps unsaved or a
+  // claimed step untrained, a trainer starts again to train and save them, unless
+  // FindTeamEndFailure fails the job.
   absl::StatusOr<bool> FinishWithTeam(JobRecord& record, const WorkersReport& report);
   absl::Status LookAtStore();
   // Reads the metrics rows added since the last call. `save`: write the record at once.
@@ -164,8 +165,8 @@ class JobDriver {
   int64_t ending_sequence_ = 0;
   absl::Time team_unknown_at_ = absl::InfinitePast();  // no patience is counted before
   std::string team_end_;  // why the job ends with its team; "" if it does not
-  int team_ends_ = 0;     // how often it started to, under this leader, since the last save
-  int64_t saved_at_team_end_ = 0;  // groups ever saved, when it last did
+  int team_ends_ = 0;  // ends with its team that were started under this leader since the last save
+  int64_t saved_at_team_end_ = 0;  // groups that had ever been saved when the last one started
   std::optional<absl::Time> trainer_done_since_;
   std::unique_ptr<PromptFeeder> feeder_;
 

@@ -30,8 +30,8 @@ struct ControllerTiming {
   absl::Duration last_checkpoint_deadline = absl::Seconds(60);  // of a cancelled job
   // How long a job of a team without progress waits after a partner has succeeded; see FindTeamEnd.
   absl::Duration team_patience = absl::Seconds(60);
-  // The same if enough groups for a step are ready. A group that nobody plays is handed back after
-  // three tries of an episode, 15 min.
+  // Used instead if enough groups for a step are ready: longer than the 15 min after which a group
+  // that nobody plays is handed back.
   absl::Duration team_ready_patience = absl::Minutes(20);
   absl::Duration retention_period = absl::Minutes(1);  // between two checks
 

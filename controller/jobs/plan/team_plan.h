@@ -65,8 +65,8 @@ constexpr int kMostTeamEnds = 3;
 // unsaved each time, or "" if it may train them again. `error`: of the last save; may be "".
 std::string FindTeamEndFailure(int ends, const std::string& error);
 
-// The last checkpoint's error if the trainer of `record` has told one since the last `team_ended`,
-// else "".
+// The error of the last checkpoint if the trainer of `record` has reported one since the last
+// `team_ended`, else "".
 std::string FindSaveError(const JobRecord& record);
 
 // The other jobs of the team of `record` that have failed or were cancelled, which are resumed with
