@@ -58,7 +58,7 @@ class Traffic:
         self._on_flaw = on_flaw
         self._waiting: set[Any] = set()  # ids of requests without an answer
         self._last_id = 0
-        self._server_requests: set[Any] = set()  # ids of those that are being answered
+        self._server_requests: list[Any] = []  # ids of those that are being answered; a server may repeat them
         self._clock = clock
         self._start_count()
 
@@ -104,9 +104,13 @@ class Traffic:
             self._waiting.add(message.id)
             self._last_id = max(self._last_id, message.id)  # the library counts
         elif isinstance(message, (JSONRPCError, JSONRPCResponse)):
-            self._server_requests.discard(message.id)
+            self._end_server_request(message.id)
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
             self._waiting.discard((message.params or {}).get("requestId"))
+
+    def _end_server_request(self, id: Any) -> None:
+        if id in self._server_requests:
+            self._server_requests.remove(id)
 
     def received(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
         """The message as the library gets it."""
@@ -115,12 +119,12 @@ class Traffic:
             return item
         message = item.message
         if isinstance(message, JSONRPCRequest):
-            self._server_requests.add(message.id)
+            self._server_requests.append(message.id)
             if len(self._server_requests) > _MAX_SERVER_REQUESTS:
                 self.fault(f"sent more than {_MAX_SERVER_REQUESTS} requests without waiting for their answers")
                 return RuntimeError("too many requests")
         if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-            self._server_requests.discard((message.params or {}).get("requestId"))
+            self._end_server_request((message.params or {}).get("requestId"))
         if not isinstance(message, (JSONRPCResponse, JSONRPCError)):
             return item
         id = None if message.id is None else coerce_request_id(message.id)

@@ -188,15 +188,26 @@ class TrafficTest(unittest.TestCase):
         self.assertEqual(len(self.faults), 1)
         self.assertFalse(self.traffic.count_bytes(101))
 
-    def test_event_streams_may_end_once_per_second_for_each_call_that_waits(self):
+    def test_event_streams_may_end_once_per_second_and_for_each_call_that_waits(self):
         for calls in (1, 2):
             self.traffic.sent(self.message(id=calls, method="tools/call"))
             self.now += 100.0
-            for _ in range(64 + 100 * calls):
+            for _ in range(64 + 100 * (1 + calls)):
                 self.traffic.count_event_stream()
         self.assertEqual(self.faults, [])
         self.traffic.count_event_stream()
-        self.assertEqual(self.faults, ["ended more than 64 event streams, plus one per second"])
+        self.assertEqual(len(self.faults), 1)
+        self.assertIn("ended more than 64 event streams", self.faults[0])
+
+    def test_requests_that_the_server_cancels_need_no_answers(self):
+        for _ in range(2):
+            for id in range(64):
+                self.traffic.received(self.message(id=id, method="ping"))
+                self.traffic.received(self.message(method="notifications/cancelled", params={"requestId": id}))
+        self.assertEqual(self.faults, [])
+        for _ in range(65):
+            self.traffic.received(self.message(id=1, method="ping"))
+        self.assertEqual(len(self.faults), 1)
 
     def test_a_late_answer_is_no_flaw(self):
         self.traffic.sent(self.message(id=1, method="ping"))
