@@ -165,6 +165,9 @@ TEST_F(JobCommandsTest, EveryExampleIsValid) {
     const std::string name = entry.path().stem();
     if (name == "calculator" || name == "code") {  // their paths are relative to the repository
       args.insert(args.end(), {"--set", StrCat("dataset.path=", kExamples, "/", name, ".jsonl")});
+    } else if (name == "delegation") {
+      args.insert(args.end(),
+                  {"--set", StrCat("dataset.path=", kExamples, "/team/delegation.jsonl")});
     } else if (name == "lookup") {
       args.insert(args.end(), {"--set", StrCat("tokenizer.path=", kExamples, "/lookup"), "--set",
                                StrCat("dataset.path=", kExamples, "/lookup/rows.jsonl")});
