@@ -75,11 +75,14 @@ void RelaySender::Run() {
     const bool ours = !hooks_.available().ok() || clock_.Now() >= job_.deadline;
     // The member has reported corrupt differences: it is served again, with whole bytes.
     const bool corrupt_delta = had_delta && !delta_;
-    if (IsOpen(first) && !ours && !corrupt_delta) {
+    // An earlier call of a member that has failed arrived after this one and replaced it.
+    const bool replaced = absl::IsAborted(status) && replaced_.insert(first).second;
+    const bool again = corrupt_delta || replaced;
+    if (IsOpen(first) && !ours && !again) {
       if (status.ok()) status = absl::UnavailableError("ended the call without a result");
       Record(first, status);
     }
-    if (!corrupt_delta) chain.erase(chain.begin());
+    if (!again) chain.erase(chain.begin());
     std::erase_if(chain, [this](const WeightMember& member) { return !IsOpen(member.worker); });
   }
 }

@@ -57,7 +57,8 @@ struct RelayHooks {
 // is skipped if it fails, is silent for too long, or takes more than half of the remaining time
 // while others wait behind it. Members of its chain without a result are then served from here,
 // starting at the first byte. A member that reports corrupt bytes after differences is served once
-// more, without, and so are those after it.
+// more, without, and so are those after it. So is one that has replaced the call by another one,
+// since calls of different senders may arrive in any order.
 class RelaySender {
  public:
   // `events` wakes Run when more bytes are available or a member departs.
@@ -88,8 +89,9 @@ class RelaySender {
   const ChannelSource channels_;
   const Clock& clock_;
   const std::shared_ptr<EventCount> events_;
-  std::set<std::string> open_;  // members without a result
-  bool delta_;                  // members are asked for their base
+  std::set<std::string> open_;      // members without a result
+  std::set<std::string> replaced_;  // members that ended a call for another one, and got a second
+  bool delta_;                      // members are asked for their base
   absl::Time alive_at_;
 };
 

@@ -85,6 +85,7 @@ class PrepareProxy final : public weights::v1::WeightService::Service {
     kTear,      // cancels both sides at message number `at`
     kSwallow,   // reads all messages and never answers
     kNoHeader,  // drops the first message
+    kReplace,   // the first `at` calls end like those that another one has replaced
   };
   PrepareProxy(Error error, int at, const std::string& backend)
       : error_(error), at_(at), stub_(weights::v1::WeightService::NewStub(TestChannel(backend))) {}
@@ -94,6 +95,7 @@ class PrepareProxy final : public weights::v1::WeightService::Service {
                                                 weights::v1::PrepareRequest>* caller) override {
     ++calls_;
     weights::v1::PrepareRequest request;
+    if (error_ == Error::kReplace && calls_ <= at_) return {grpc::StatusCode::ABORTED, "replaced"};
     if (error_ == Error::kSwallow) {
       while (caller->Read(&request)) {
       }

@@ -287,6 +287,16 @@ TEST_F(WeightRelayTest, AWorkerThatBeginsAnewHoldsNothing) {
   transport_.reset();
 }
 
+TEST_F(WeightRelayTest, AMemberThatHasReplacedACallIsServedOnceMore) {
+  StartEngines(2);
+  Spoil(0, Error::kReplace, 1);
+  Spoil(1, Error::kReplace, 2);
+  EXPECT_EQ(Publish(1), 1);
+  EXPECT_TRUE(Holds(0, 1));
+  EXPECT_NE(ErrorOf("engine-1").find("replaced"), std::string::npos) << ErrorOf("engine-1");
+  transport_.reset();
+}
+
 TEST_F(WeightRelayTest, AChunkSpoiledOnTheWayReachesNobody) {
   StartEngines(4);
   Spoil(1, Error::kFlipBit, 3);
