@@ -57,8 +57,8 @@ struct RelayHooks {
 // is skipped if it fails, is silent for too long, or takes more than half of the remaining time
 // while others wait behind it. Members of its chain without a result are then served from here,
 // starting at the first byte. A member that reports corrupt bytes after differences is served once
-// more, without, and so are those after it. So is one that has replaced the call by another one,
-// since calls of different senders may arrive in any order.
+// more, without, and so are those after it. A member that replaces the call by another sender's is
+// served once more too: an earlier call may arrive later.
 class RelaySender {
  public:
   // `events` wakes Run when more bytes are available or a member departs.

@@ -194,9 +194,6 @@ absl::StatusOr<bool> JobDriver::Turn() {
                             return absl::OkStatus();
                           }).status());
   team_end_ = team_end;
-  const int64_t saved = stats_->transitions[static_cast<size_t>(GroupState::kDurable)];
-  if (std::exchange(saved_at_team_end_, saved) != saved) team_ends_ = 0;
-  ++team_ends_;
   return false;
 }
 
@@ -353,13 +350,14 @@ absl::StatusOr<bool> JobDriver::FinishWithTeam(JobRecord& record, const WorkersR
     std::string error = FindSaveError(record);
     if (error.empty()) error = report.trainer_lost;
     const int64_t saved = stats_->transitions[static_cast<size_t>(GroupState::kDurable)];
-    if (std::exchange(saved_at_team_end_, saved) != saved) team_ends_ = 1;
-    const std::string failure = FindTeamEndFailure(team_ends_, error);
+    const int ends = saved == saved_at_unsaved_end_ ? unsaved_ends_ + 1 : 1;
+    const std::string failure = FindTeamEndFailure(ends, error);
     if (!failure.empty()) return Finish(JOB_STATE_FAILED, failure);
+    unsaved_ends_ = ends;
+    saved_at_unsaved_end_ = saved;
     FRESHET_LOG(Warning) << "event=team_end_not_saved job=" << id_ << " error=" << LogQuoted(error);
   } else if (groups(GroupState::kClaimed) > 0) {
     // The trainer stopped during a step, which is trained first.
-    --team_ends_;
     FRESHET_LOG(Info) << "event=team_end_step_claimed job=" << id_;
   } else {
     return Finish(JOB_STATE_SUCCEEDED, team_end_);

@@ -165,8 +165,9 @@ class JobDriver {
   int64_t ending_sequence_ = 0;
   absl::Time team_unknown_at_ = absl::InfinitePast();  // no patience is counted before
   std::string team_end_;  // why the job ends with its team; "" if it does not
-  int team_ends_ = 0;  // ends with its team that were started under this leader since the last save
-  int64_t saved_at_team_end_ = 0;  // groups that had ever been saved when the last one started
+  // Ends with its team that left trained steps unsaved, under this leader and since the last save.
+  int unsaved_ends_ = 0;
+  int64_t saved_at_unsaved_end_ = 0;  // groups that had ever been saved at the last of them
   std::optional<absl::Time> trainer_done_since_;
   std::unique_ptr<PromptFeeder> feeder_;
 
